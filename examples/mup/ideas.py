@@ -33,7 +33,6 @@ def parts(setting):
 @probe(
     "coordinates",
     unit="1",
-    source="Yang et al. 2022, D.1",
     parts=parts,
     statistics=("rms",),
     modules=("embedding", "blocks.*", "head"),

@@ -36,13 +36,11 @@ class Decorated:
     Attributes:
         name: Its name in studies.
         options: Class of its options.
-        source: Reference of its definition.
         function: The function.
     """
 
     name: str = field(kw_only=False)
     options: type[Options] = Options
-    source: str = ""
     function: Callable[..., Any] = undecorated
 
     def __post_init__(self) -> None:

@@ -80,11 +80,10 @@ def grouped(n: int, index: np.ndarray, totals: np.ndarray) -> np.ndarray:
     items=ItemSums("correct", "predicted", step=1),
     uniform="1/V",
     unit="share",
-    source="top-1 accuracy: hits over predictions",
     parts=BREAKDOWN,
 )
 def validation_accuracy(predictions: Predictions) -> np.ndarray:
-    """Return hits over tokens."""
+    """Return hits over tokens (top-1 accuracy)."""
     return breakdown(predictions, predictions.correct)
 
 
@@ -97,10 +96,12 @@ by_text = partial(measure, better="lower", of_tokens=False)
     "bits_per_character",
     unit="bits/character",
     items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
-    source="Shannon 1951; per character of the text, as Graves 2013",
 )
 def bits_per_character(predictions: Predictions) -> tuple[float, int]:
-    """Return the summed loss in bits over the characters that the predicted tokens stand for."""
+    """Return the summed loss in bits over the characters that the predicted tokens stand for.
+
+    Shannon 1951; per character of the text, as Graves 2013.
+    """
     return _bits(predictions), predictions.characters.sum()
 
 
@@ -108,10 +109,12 @@ def bits_per_character(predictions: Predictions) -> tuple[float, int]:
     "bits_per_byte",
     unit="bits/byte",
     items=ItemSums("loss_sum_nats", "bytes", 1 / math.log(2)),
-    source="Gao et al. 2020, The Pile (arXiv 2101.00027), section 3.1",
 )
 def bits_per_byte(predictions: Predictions) -> tuple[float, int]:
-    """Return the summed loss in bits over the UTF-8 bytes that the predicted tokens stand for."""
+    """Return the summed loss in bits over the UTF-8 bytes that the predicted tokens stand for.
+
+    Gao et al. 2020, The Pile (arXiv 2101.00027), section 3.1.
+    """
     return _bits(predictions), predictions.n_bytes.sum()
 
 
@@ -125,10 +128,12 @@ def _bits(predictions: Predictions) -> float:
     label="Brier score",
     unit="",
     items=ItemSums("brier_sum", "predicted"),
-    source="Brier 1950, Verification of forecasts expressed in terms of probability",
 )
 def brier_score(predictions: Predictions) -> tuple[float, int]:
-    """Return the mean of sum_k (p_k - y_k)^2: 0 is perfect, 2 certain and wrong."""
+    """Return the mean of sum_k (p_k - y_k)^2: 0 is perfect, 2 certain and wrong.
+
+    Brier 1950, Verification of forecasts expressed in terms of probability.
+    """
     return predictions.brier.sum(dtype="float64"), len(predictions)
 
 
@@ -136,11 +141,13 @@ def brier_score(predictions: Predictions) -> tuple[float, int]:
     "calibration_error",
     better="lower",
     unit="share",
-    source="Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width",
     finish=lambda bins, seq_len: [Row.ratio("all", gap_sum(bins), int(bins[0].sum()))],
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
-    """Return the mean over bins of |accuracy - confidence| of the most probable token."""
+    """Return the mean over bins of |accuracy - confidence| of the most probable token.
+
+    Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width.
+    """
     confidence = predictions.confidence
     return tally(equal_width(confidence), confidence, predictions.correct)
 
@@ -150,7 +157,6 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     better="lower",
     label="loss by context",
     unit="nats/token",
-    source="loss by token index, as Kaplan et al. 2020 (arXiv 2001.08361)",
     parts=(contexts,),
     drawings=(
         drawing(
@@ -166,7 +172,8 @@ def context_loss(predictions: Predictions) -> np.ndarray:
     A causal model's prediction depends only on the tokens of its window up to there, so a context
     cut to c tokens would give the same logits as the first c positions of the window. This needs no
     further pass. Windows start at the same tokens in every arm, so each length is compared on the
-    same predictions. The last part is shorter if 8 does not divide seq_len.
+    same predictions. The last part is shorter if 8 does not divide seq_len. Loss by token index is
+    reported as in Kaplan et al. 2020 (arXiv 2001.08361).
     """
     n = len(contexts(predictions.seq_len))
     return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)
@@ -178,7 +185,6 @@ def context_loss(predictions: Predictions) -> np.ndarray:
     items=ItemSums("loss_sum_nats", "predicted"),
     uniform="log V",
     unit="nats/token",
-    source="cross-entropy, Shannon 1948",
     parts=BREAKDOWN,
     drawings=(
         drawing(
@@ -189,7 +195,10 @@ def context_loss(predictions: Predictions) -> np.ndarray:
     ),
 )
 def validation_loss(predictions: Predictions) -> np.ndarray:
-    """Return the mean of -log p(token | context)."""
+    """Return the mean of -log p(token | context).
+
+    Cross-entropy, Shannon 1948.
+    """
     return breakdown(predictions, predictions.loss_nats)
 
 
@@ -204,31 +213,32 @@ def _perplexity(sums: np.ndarray, seq_len: int) -> list[Row]:
     digits=2,
     uniform="V",
     unit="",
-    source="Jelinek, Mercer, Bahl & Baker 1977",
     finish=_perplexity,
 )
 def validation_perplexity(predictions: Predictions) -> tuple[float, int]:
-    """Return exp(loss), infinite on overflow; not a ratio of sums."""
+    """Return exp(loss), infinite on overflow; not a ratio of sums.
+
+    Jelinek, Mercer, Bahl & Baker 1977.
+    """
     return predictions.loss_nats.sum(dtype=np.float64), len(predictions)
-
-
-RELIABILITY = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2"
 
 
 def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
     return grouped(BINS, equal_width(predictions.confidence), totals)
 
 
-@measure("reliability_confidence", unit="share", source=RELIABILITY, parts=(CONFIDENCE_BINS,))
+@measure("reliability_confidence", unit="share", parts=(CONFIDENCE_BINS,))
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
-    """Return the mean of the highest probabilities in the bin."""
+    """Return the mean of the highest probabilities in the bin.
+
+    Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
+    """
     return _by_bin(predictions, predictions.confidence)
 
 
 @measure(
     "reliability_accuracy",
     unit="share",
-    source=RELIABILITY,
     parts=(CONFIDENCE_BINS,),
     drawings=(
         drawing(
@@ -242,11 +252,11 @@ def reliability_confidence(predictions: Predictions) -> np.ndarray:
     ),
 )
 def reliability_accuracy(predictions: Predictions) -> np.ndarray:
-    """Return the share of hits in the bin."""
+    """Return the share of hits in the bin.
+
+    Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
+    """
     return _by_bin(predictions, predictions.correct)
-
-
-SCALING = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
 
 
 @measure(
@@ -254,12 +264,14 @@ SCALING = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
     better="lower",
     label="loss by temperature",
     unit="nats/token",
-    source=SCALING,
     parts=(AT,),
     drawings=(by_temperature("Loss by temperature", LOSS),),
 )
 def temperature_loss(predictions: Predictions) -> np.ndarray:
-    """Return the validation loss at each temperature."""
+    """Return the validation loss at each temperature.
+
+    Temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2.
+    """
     losses = predictions.losses_at
     return np.stack([(at.sum(dtype=np.float64), len(at)) for at in losses])
 
@@ -274,7 +286,6 @@ def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     better="lower",
     label="calibration error by temperature",
     unit="share",
-    source=SCALING,
     parts=(AT,),
     drawings=(
         by_temperature("Calibration error by temperature", "expected calibration error (share)"),
@@ -282,6 +293,9 @@ def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     finish=_calibration_errors,
 )
 def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
-    """Return the expected calibration error, with bins of equal width, at each temperature."""
+    """Return the expected calibration error, with bins of equal width, at each temperature.
+
+    Temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2.
+    """
     hits = predictions.correct[predictions.swept]
     return np.stack([tally(equal_width(c), c, hits) for c in predictions.confidences_at])

@@ -18,7 +18,7 @@ class EMAOptions(Options):
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
 
 
-@average("ema", options=EMAOptions, source="Tarvainen & Valpola 2017")
+@average("ema", options=EMAOptions)
 def ema(at: Taken) -> None:
     """Write a = decay a + (1 - decay) w."""
     if at.done == 1:

@@ -12,7 +12,7 @@ from paribus.engine.setting import setting
 from paribus.engine.training.losses import DEFAULT, TrainingLoss, loss
 
 
-@loss(DEFAULT, source="definition")
+@loss(DEFAULT)
 def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: setting.Loss) -> Tensor:
     """Return [R, B, T], -sum_v q_v log p_v + z log^2 sum_v exp(z_v), q the smoothed target."""
     losses = F.cross_entropy(

@@ -32,7 +32,6 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     slots=("exp_avg", "exp_avg_sq"),
     options=AdamWOptions,
     corrections=corrections,
-    source="Loshchilov & Hutter 2019",
 )
 def adamw(update: Update) -> None:
     """Write weights -= rate (m / c1) / (sqrt(v / c2) + eps)."""

@@ -21,7 +21,7 @@ class LionOptions(Options):
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.99)
 
 
-@optimizer("lion", slots=("exp_avg",), options=LionOptions, source="Chen et al. 2023")
+@optimizer("lion", slots=("exp_avg",), options=LionOptions)
 def lion(update: Update) -> None:
     """Write weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g."""
     beta1, beta2 = update.options.betas

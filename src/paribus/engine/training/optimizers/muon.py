@@ -47,7 +47,6 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     options=MuonOptions,
     whole_parameters=True,
     takes=is_hidden_matrix,
-    source="Jordan et al. 2024",
 )
 def muon(update: Update) -> None:
     """Write weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""

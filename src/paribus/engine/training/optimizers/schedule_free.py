@@ -47,7 +47,6 @@ def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
     decay="own",
     corrections=lambda options, t: {"exp_avg_sq": 1 - options.betas[1] ** (t + 1)},
     evaluated=mean_of_steps,
-    source="Defazio et al. 2024",
 )
 def schedule_free(update: Update) -> None:
     """Write z -= rate g / (sqrt(v / c2) + eps) and y towards z, with c the weight of z in x."""

@@ -81,7 +81,6 @@ def keep_basis(slots: Slots, options: Any, t: int) -> None:
     whole_parameters=True,
     takes=lambda shape, use: len(shape) == 2,
     afterwards=keep_basis,
-    source="Vyas et al. 2024",
 )
 def soap(update: Update) -> None:
     """Write weights -= rate Q [Q'm P / c1 / sqrt(v / c2)] P', v the mean of (Q'g P)^2, Q and P the

@@ -8,7 +8,7 @@ from paribus.engine.training.schedules import Moment, schedule
 from paribus.engine.training.schedules.linear import Falling
 
 
-@schedule("cosine", options=Falling, source="Loshchilov & Hutter 2017")
+@schedule("cosine", options=Falling)
 def cosine(at: Moment, options: Falling) -> float:
     """Return f + (1 - f) (1 + cos(pi p)) / 2, p the progress and f the final fraction."""
     cosine = (1 + math.cos(math.pi * at.progress)) / 2

@@ -22,7 +22,7 @@ class WSDOptions(Falling):
     shape: Literal["linear", "sqrt"] = "linear"
 
 
-@schedule("wsd", options=WSDOptions, source="Hu et al. 2024")
+@schedule("wsd", options=WSDOptions)
 def wsd(at: Moment, options: WSDOptions) -> float:
     """Return 1 before the decay; in it f + (1 - f) g(q), q its progress.
 
