@@ -82,21 +82,6 @@ def test_parquet_and_a_frame(tmp_path):
         assert found[0].facts == {"arm": "x", "seed": 1}
 
 
-def test_a_run_over_many_batches():
-    count = 300
-    data = {
-        "seed": [str(at % 3) for at in range(count)],
-        "step": range(count),
-        "host": ["h"] * count,
-    }
-    whole = pa.table({name: list(values) for name, values in data.items()})
-    whole = whole.append_column("loss", pa.array([1 / (at + 1) for at in range(count)]))
-    batches = pa.Table.from_batches(whole.to_batches(max_chunksize=64))
-    found = runs_of(batches, RunsSection(step="step"), ("loss",), "t")
-    assert [len(run.curves["loss"]) for run in found] == [100] * 3
-    assert found[0].facts == {"seed": 0, "steps": 297, "host": "h"}
-
-
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
@@ -128,30 +113,23 @@ def test_a_last_line_without_its_end_is_told(cut, n, tmp_path):
     assert len(reading.runs) == n and ("cut" in reading.runs[-1].facts) == (cut != 9)
 
 
-def test_json_lines_that_are_cut(tmp_path):
-    (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"loss": 2}\n{"lo')
-    reading = read(tmp_path / "runs.jsonl", scores=("loss",))
+def test_json_lines_and_lists(tmp_path):
+    file = tmp_path / "runs.jsonl"
+    file.write_text('{"loss": 1}\n{"loss": 2}\n{"lo')
+    reading = read(file, scores=("loss",))
     assert [run.scores["loss"] for run in reading.runs] == [1, 2]
     assert "cut" in reading.runs[-1].facts
-    (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"lo\n')
-    assert read(tmp_path / "runs.jsonl", scores=("loss",)).refused
-
-
-def test_a_list_of_objects_is_a_table(tmp_path):
-    frame = pd.DataFrame({"arm": ["a", "a", "b"], "loss": [1.0, 2.0, math.nan]})
-    file = tmp_path / "runs.json"
-    frame.to_json(file, orient="records")
-    (one, two, three) = read(str(file), scores=("loss",)).runs
-    assert (one.scores["loss"], two.scores["loss"], three.scores) == (1.0, 2.0, {})
-    file.write_text('[{"arm": "a", "loss": 1}, 3]')
-    reading = read(str(file), scores=("loss",))
-    assert reading.skipped
-
-
-def test_values_within_values_have_names_with_points(tmp_path):
-    (tmp_path / "runs.jsonl").write_text('{"eval": {"loss": 1, "top": {"k": 2}}, "lr": {}}\n')
-    (run,) = read(tmp_path / "runs.jsonl", scores=("eval.loss", "eval.top.k")).runs
+    file.write_text('{"loss": 1}\n{"lo\n')
+    assert read(file, scores=("loss",)).refused
+    file.write_text('{"eval": {"loss": 1, "top": {"k": 2}}, "lr": {}}\n')
+    (run,) = read(file, scores=("eval.loss", "eval.top.k")).runs
     assert run.scores == {"eval.loss": 1, "eval.top.k": 2}
+    file = tmp_path / "runs.json"
+    file.write_text('[{"arm": "a", "loss": 1.0}, {"arm": "b", "loss": null}]')
+    first, second = read(str(file), scores=("loss",)).runs
+    assert (first.scores["loss"], second.scores) == (1.0, {})
+    file.write_text('[{"arm": "a", "loss": 1}, 3]')
+    assert read(str(file), scores=("loss",)).skipped
 
 
 def test_a_column_called_seed_may_mean_nothing(tmp_path):
