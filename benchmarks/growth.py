@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-VERBS = ("start", "status", "status --follow", "report --no-page", "report")
+VERBS = ("start", "status", "report --no-page", "report")
 LINEAR = 1.15  # timings are noisy
 # {what grows: overrides of the study by size}
 STEPS: dict[str, dict[str, dict[str, Any]]] = {

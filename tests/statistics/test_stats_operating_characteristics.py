@@ -68,3 +68,12 @@ def test_rates_reproduce_the_plan(law, n, is_full):
     ours = false_positives(law, n, trials)
     for method, rate in PLAN[law][n].items():
         assert_agrees(ours[method], rate, trials, f"{law}, {method}, n = {n}")
+
+
+@pytest.mark.parametrize("trials", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_intervals_cover_a_true_effect(trials):
+    """Coverage away from 0, at n = 7."""
+    effect, covered = 0.8, 0
+    for deltas in np.random.default_rng(5).normal(effect, 1, size=(trials, 7)):
+        covered += effect in paired_t(deltas).interval()
+    assert_agrees(covered / trials, 95, trials, "t coverage")

@@ -51,7 +51,6 @@ class Row:
         change: the change with its interval, or why there is none.
         tests: the p of the test that decides, and Holm's p if it differs: `p 0.025, Holm 0.051`.
         note: a remark shown beside the word.
-        name: the arm's name in the study; empty for an interaction.
         against: the label of what it is compared with.
     """
 
@@ -60,7 +59,6 @@ class Row:
     change: str
     tests: str
     note: str = ""
-    name: str = ""
     against: str = ""
 
     @property
@@ -130,7 +128,6 @@ class Report:
         missing: what an unfinished study lacks.
         chips: counts of trials and controls, and, for the page, of stable trials.
         hypotheses: judged by the verdicts.
-        bar: the scores on each endpoint, if the study has only one arm.
     """
 
     question: str
@@ -145,7 +142,6 @@ class Report:
     chips: tuple[Chip, ...]
     hypotheses: tuple[Judgement, ...]
     verdicts: Verdicts
-    bar: tuple[str, ...] = ()
 
     @property
     def facts(self) -> list[str]:
@@ -169,7 +165,11 @@ def build_report(verdicts: Verdicts) -> Report:
     return Report(
         question=question,
         lead=builder.lead(),
-        blocks=(*builder.primary(), *builder.interactions(), *builder.secondary()),
+        blocks=(
+            *(builder.primary() if study.contrasts else builder.scores_of_one_arm()),
+            *builder.interactions(),
+            *builder.secondary(),
+        ),
         reading=builder.reading(),
         action=builder.action(),
         overruled=builder.overruled(),
@@ -179,7 +179,6 @@ def build_report(verdicts: Verdicts) -> Report:
         chips=tuple(builder.chips()),
         hypotheses=tuple(judge(study, verdicts)),
         verdicts=verdicts,
-        bar=tuple(builder.scores_of_one_arm()),
     )
 
 
@@ -190,11 +189,11 @@ class _Builder:
     called: Mapping[str, str]
 
     def primary(self) -> list[Block]:
-        """Return a block for each primary endpoint; empty if nothing is compared."""
+        """Return a block for each primary endpoint."""
         study, analysis = self.analysis.study, self.analysis
         references = dict.fromkeys(reference for _, reference in study.contrasts)
         blocks = []
-        for endpoint in study.judged if references else ():
+        for endpoint in study.judged:
             metric = analysis.metrics[endpoint.metric]
             sign = -1 if metric.better == "higher" else 1
             own = [verdict for verdict in self.verdicts if verdict.metric == metric.name]
@@ -239,7 +238,7 @@ class _Builder:
         change, note = f"{change}  {self._n(n, sizes)}".rstrip(), "; ".join(filter(None, notes))
         against = self.called[verdict.reference]
         tests = "" if word == "SAME" else _tests(verdict.p, verdict.adjusted_p)
-        return Row(self.called[arm], word, change, tests, note, arm, against)
+        return Row(self.called[arm], word, change, tests, note, against)
 
     def _n(self, n: int, sizes: Sequence[int] = ()) -> str:
         """Format `n = 3`, or the `sizes` of both arms, if seeds are few or their number differs
@@ -299,7 +298,7 @@ class _Builder:
             note = f"never there: {never}" if never else ""
             label, change = self.called[contrast.arm], change_text(contrast)
             tests = _tests(contrast.p, contrast.holm_p)
-            rows.append((contrast.metric, Row(label, "", change, tests, note, contrast.arm)))
+            rows.append((contrast.metric, Row(label, "", change, tests, note)))
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
@@ -419,14 +418,15 @@ class _Builder:
             style = "good" if stable == len(events) else "open"
             yield Chip(f"{stable} of {len(events)} trials stable", "stability", style)
 
-    def scores_of_one_arm(self) -> Iterable[str]:
-        """Yield a line for each primary score if the study has only one arm."""
+    def scores_of_one_arm(self) -> Iterable[Block]:
+        """Yield a block for each primary score of a study of one arm."""
         study, analysis = self.analysis.study, self.analysis
-        for endpoint in () if study.contrasts else study.judged:
+        for endpoint in study.judged:
             metric = analysis.metrics[endpoint.metric]
             summary = analysis.summary(study.baseline, metric.name)
             sd = f", SD {metric.value_text(summary.sd)}" if summary.sd is not None else ""
-            yield f"{metric.title}: mean {metric.value_text(summary.mean)}{sd}, n = {summary.n}"
+            score = f"mean {metric.value_text(summary.mean)}{sd}, n = {summary.n}"
+            yield Block(metric.title, (Row(self.called[study.baseline], "", score, ""),))
 
 
 def _tests(p: float | None, holm_p: float | None) -> str:

@@ -87,7 +87,7 @@ def _packed(figure: Figure) -> dict[str, Any]:
 
 def _script_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return text.replace("<", "\\u003c")
 
 
 def javascript() -> str:

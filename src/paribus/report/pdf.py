@@ -71,7 +71,7 @@ def _document(
         "about": f"Study {study.name}, digest {study.digest[:12]}, root {results.root}",
         "question": breakable(report.question),
         "blocks": blocks,
-        "lines": [breakable(line) for line in (*report.bar, *lines) if line],
+        "lines": [breakable(line) for line in lines if line],
         "cautions": [breakable(c.text) for c in report.cautions[:MOST_CAUTIONS]],
         "facts": "; ".join(report.facts),
         "tables": [_table(table) for table in every if table.name.startswith(TABLES)],

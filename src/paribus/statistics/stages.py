@@ -100,7 +100,7 @@ class InverseNormal(TTest):
         low, high = (mean + (end - mean) / self._nearer for end in (low, high))
         return Interval(low, high, level)
 
-    def with_estimate(self) -> InverseNormal:
+    def centred(self) -> InverseNormal:
         """Return the test with its estimate: the null mean at which both one-sided p are equal."""
         means = [test.mean for test in self.tests]
         return replace(self, mean=self._crossing(0.0, min(means), max(means)))
@@ -140,10 +140,10 @@ class Stages:
         """Return the combined test of both stages."""
         stages = (test_of(slice(None, self.first)), test_of(slice(self.first, None)))
         alone = replace(stages[0], choice=0.0), replace(stages[1], choice=0.0)
-        single = test_of(slice(None))  # of all pairs in one stage
-        constant = all(test.constant for test in alone) and not single.choice
-        combined = vars(single) | {"constant": constant, "tests": alone, "weights": self.weights}
-        return InverseNormal(**combined).with_estimate()
+        whole = test_of(slice(None))
+        constant = all(test.constant for test in alone) and not whole.choice
+        combined = vars(whole) | {"constant": constant, "tests": alone, "weights": self.weights}
+        return InverseNormal(**combined).centred()
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """Return the combined p of the stages' McNemar tests."""
