@@ -28,7 +28,7 @@ from paribus.untrusted_io import read_bytes
 
 VARIABLE = "PARIBUS_LEDGER"
 WAY_OUT = f"restore it, or name another ledger in {VARIABLE}"
-_is_on: ContextVar[bool] = ContextVar("is_on", default=True)
+IS_RECORDING: ContextVar[bool] = ContextVar("is_recording", default=True)
 DATA = ConfigDict(frozen=True, extra="allow", defer_build=True)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -47,7 +47,7 @@ class TextPart(BaseModel):
     model_config = DATA
     role: Literal["validation", "test"]
     digest: Digest
-    corpus: Literal[""] | Digest = ""
+    corpus: Line = ""
     form: Line = ""
     start: NonNegativeInt | None = None
     stop: NonNegativeInt | None = None
@@ -181,13 +181,8 @@ def _events(content: bytes, path: Path) -> list[Event]:
 @contextlib.contextmanager
 def unrecorded() -> Iterator[None]:
     """Turn off recording in the ledger in this context."""
-    token = _is_on.set(False)
+    token = IS_RECORDING.set(False)
     try:
         yield
     finally:
-        _is_on.reset(token)
-
-
-def is_recording() -> bool:
-    """Return whether events are recorded in this context."""
-    return _is_on.get()
+        IS_RECORDING.reset(token)

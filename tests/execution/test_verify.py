@@ -176,7 +176,8 @@ def test_a_changed_speed_is_refused_wherever_it_counts(copy):
 def test_questions_are_counted_again(tmp_path, monkeypatch):
     """Against numbers by hand: two of three right, a macro accuracy of (2/3 + 1/2) / 2."""
     trial = TrialFolder(tmp_path, "a", 1)
-    read, record = TrialFolder.read_json, {"metrics": {}}
+    ratio = {"total": "correct", "count": "predicted", "scale": 1.0}
+    read, record = TrialFolder.read_json, {"metrics": {"validation_accuracy": {"items": ratio}}}
     monkeypatch.setattr(
         TrialFolder,
         "read_json",

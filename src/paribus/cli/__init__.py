@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from paribus import __version__
 from paribus.cli.options import console
-from paribus.engine import INSTALL, missing_package
+from paribus.engine import INSTALL, PACKAGES
 from paribus.errors import ParibusError, one_line, print_any_character
 
 app = App(
@@ -85,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verb = " ".join(["paribus", *(error.command_chain or ())])
         problem = f"{error} See {verb} --help"
     except ImportError as error:
-        package = missing_package(error)
-        if package is None:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES:
             raise
         verb = " ".join(["paribus", *arguments][:2])
         problem = f"`{verb}` trains or reads models, and '{package}' is not installed; {INSTALL}"

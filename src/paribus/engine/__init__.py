@@ -17,14 +17,3 @@ INSTALL = "pip install 'paribus[train]'"
 def has_engine() -> bool:
     """Return whether all packages of the engine are installed, without importing them."""
     return all(importlib.util.find_spec(name) for name in PACKAGES)
-
-
-def missing_package(error: BaseException | None) -> str | None:
-    """Return the missing engine package that caused `error`; None for any other error."""
-    while error is not None:
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            root = error.name.partition(".")[0]
-            if root in PACKAGES:
-                return root
-        error = error.__cause__ or error.__context__
-    return None

@@ -26,7 +26,6 @@ ASSUMED_VOCABULARY = 50_257
 """GPT-2's vocabulary (Radford et al. 2019), used if the tokenizer's is not known yet."""
 
 FLOAT32 = 4  # bytes of a weight, a gradient, an optimizer slot and a number of the residual stream
-PRODUCT_BYTES = {"float32": 4, "bfloat16": 2, "auto": 2}
 
 LARGE_FLOPS = 2e11  # ten seconds of a slow core
 
@@ -76,7 +75,7 @@ def trial_bytes(
     weights = (flops_per_token(setting, vocab_size) - 12 * L * D * T) // 6
     sequences = math.ceil(training.largest_batch / devices)
     tokens = min(sequences, training.micro_batch or sequences) * T
-    e = PRODUCT_BYTES[training.precision]
+    e = FLOAT32 if training.precision == "float32" else 2  # bytes of a product
     block = 2 * FLOAT32 * D + e * (6 * D + (2 * W if maps == 2 else 4 * W))
     if training.dropout or model.attention.softcap or model.attention.window:
         block += model.n_head * T * (4 + 2 * e)  # attention scores are written out

@@ -16,11 +16,11 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.ledger import (
+    IS_RECORDING,
     VARIABLE,
     Event,
     TextPart,
     appending,
-    is_recording,
     ledger_path,
     uses,
 )
@@ -101,7 +101,7 @@ def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
     If the ledger cannot be written, warn once and continue.
     """
     path = ledger_path()
-    if path is not None and is_recording():
+    if path is not None and IS_RECORDING.get():
         try:
             _record(folder, path, is_begun)
         except ParibusError as error:

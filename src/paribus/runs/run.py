@@ -19,7 +19,7 @@ from paribus.declared import provided
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError, require_positive
 from paribus.files import remove_folder, sweep
-from paribus.ledger import is_recording
+from paribus.ledger import IS_RECORDING
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE
@@ -220,7 +220,7 @@ def _order(
             code="not_installed",
         )
     settings = asdict(options) | {
-        "recorded": is_recording(),
+        "recorded": IS_RECORDING.get(),
         "is_here": backend.is_here,
         "environment": {k: v for k, v in os.environ.items() if k == "PARIBUS_LEDGER"},
     }

@@ -60,7 +60,6 @@ def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator
     yield from sums.items()
     yield "validation_loss", loss
     yield "validation_perplexity", math.exp(loss) if loss < 700 else math.inf
-    yield "validation_accuracy", _ratio(sums["correct"], sums["predicted"])
     record = trial.read_json("trial.json")
     for name, metric in record["metrics"].items():
         ratio = metric.get("items")

@@ -169,16 +169,12 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
 
 
 def _unfinished(results: Results) -> Iterator[str]:
-    """Yield what a run would add: trials, tests and chosen values."""
+    """Yield what a run would add: trials, or their scores on the sealed test part."""
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
         yield f"{some(missing)} missing, of {results.n_trials} trials"
-        return
-    if results.why_not_tested:
+    elif results.why_not_tested:
         yield results.why_not_tested
-    tuning = results.study.tuning
-    if tuning and (results.tuning_trials is None or not tuning.chosen):
-        yield "the tuning is not finished"
 
 
 def tuning_findings(results: Results) -> Iterator[str]:

@@ -58,7 +58,11 @@ def prepare(device: torch.device) -> None:
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
-    keep_freed()
+    # The C library returns large freed blocks to the system at once, and every step would request
+    # them again, page by page. `free_unused` returns them.
+    if mallopt := _c_function("mallopt"):
+        mallopt(_TRIM_THRESHOLD, 2**30)
+        mallopt(_MMAP_THRESHOLD, 2**25)  # the largest that it takes
     if device.type == "cuda":
         # Graphs, streams and events are made on the current device, wherever tensors are.
         torch.cuda.set_device(device)
@@ -68,17 +72,6 @@ def prepare(device: torch.device) -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
         # It would cost a pass over every tensor; nothing here reads what it has not written.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-
-
-def keep_freed() -> None:
-    """Keep freed memory in this process, because the next step needs it again.
-
-    The C library returns large blocks to the system at once, so every step would request them
-    again, page by page. `free_unused` returns them. Without glibc, this does nothing.
-    """
-    if mallopt := _c_function("mallopt"):
-        mallopt(_TRIM_THRESHOLD, 2**30)
-        mallopt(_MMAP_THRESHOLD, 2**25)  # the largest that it takes
 
 
 def free_unused(device: torch.device) -> None:
