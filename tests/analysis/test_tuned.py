@@ -84,6 +84,13 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made):
     json.dumps(analysis.to_dict(), allow_nan=False)
 
 
+def test_two_tuning_seeds_have_the_spread_of_the_verdict_s_runs(made):
+    analysis = analyse(made)
+    choice = analysis.contrast("layernorm", "validation_loss").choice
+    assert (choice.how, choice.included, choice.why_not) == ("vertex", True, "")
+    assert choice.error > choice.lack_of_fit == pytest.approx(0, abs=1e-12)
+
+
 def test_trials_that_were_left_out_are_no_equal_budget(whole):
     trial = next((whole / "tuning" / "trials").iterdir()) / "seed-101"
     (trial / "manifest.json").unlink()

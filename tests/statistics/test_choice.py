@@ -94,6 +94,20 @@ def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings():
     assert error == pytest.approx(np.std(found), rel=0.02)
 
 
+def test_one_tuning_seed_has_the_spread_of_other_trials():
+    x, y, sd = (0.0, 1.0, 2.0), np.array([1.02, 1.0, 1.05]), 0.01
+    arm = TunedArm(x, y[:, None], y[:, None])
+    rng = np.random.default_rng(1)
+    curve, lost = np.polyfit(x, y, 2), []
+    for _ in range(4_000):
+        drawn = np.polyfit(x, y + sd * rng.standard_normal(3), 2)
+        vertex = np.clip(-drawn[1] / (2 * drawn[0]), 0, 2)
+        lost.append(np.polyval(curve, vertex) if drawn[0] > 0 else min(y[0], y[2]))
+    assert vertex_error([[arm]], [1.0], seed=1, trial_sd=sd) == pytest.approx(np.std(lost), rel=0.1)
+    twice = TunedArm(x, np.stack([y, y], 1), np.stack([y, y], 1))
+    assert vertex_error([[twice]], [1.0], seed=1, trial_sd=sd) < np.std(lost)
+
+
 SURFACE = np.array([2.4681, 2.4079, 2.3619, 2.3292, 2.3406, 2.42])
 """Tuning curve of a kept study, 300 iterations, on rates a factor 2 apart."""
 

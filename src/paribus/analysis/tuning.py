@@ -11,7 +11,7 @@ The choice is an estimate, and its error is part of the error of every differenc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -206,7 +206,7 @@ def tuned_in(study: Study, table: Table) -> Tuned:
 
 def _chosen(study: Study, tuned: Tuned, arm: str) -> Candidate:
     values, key = dict(tuned.values_of(tuned.best(arm))), vertex_key(tuned)
-    if study.inference.chooses_vertex and len(tuned.points[0].values) >= LEAST_TUNING_SEEDS:
+    if _fits_parabolas(study):
         for rows, x in windows(tuned, arm)[:1]:
             vertex = parabola(x, tuned.losses(arm)[rows].mean(1)).vertex
             values[str(key)] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
@@ -315,8 +315,10 @@ def choice_of(
         return None
     declared, n_seeds = table.metrics[metric], len(study.tuning.seeds)
     is_measured = any(math.isfinite(tuning.values[*trial, metric]) for trial in tuning.events)
-    if n_seeds < LEAST_TUNING_SEEDS:
-        why_not = f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
+    too_few = f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
+    are_few = n_seeds < LEAST_TUNING_SEEDS
+    if are_few and not _fits_parabolas(study):
+        why_not = too_few
     elif declared.of_pair or target_axis(metric) is not None:
         why_not = f"{declared.label} is of pairs of trials"
     elif not is_measured and (declared.unit, declared.scale) != (
@@ -337,18 +339,40 @@ def choice_of(
         arms = list(zip(chose, judged, strict=True))
     seed, included = study.inference.seed, study.inference.choice != "fixed"
     sides = list(weights.values())
+    trial_sd = _sd_of_runs(table, weights, tuned.metric.name) if are_few else None
     if study.inference.chooses_vertex:
         fitted = [_fitted(tuned, arm, *scored) for arm, scored in zip(weights, arms, strict=True)]
-        if all(fitted):
-            error = vertex_error(fitted, sides, seed=seed)
+        if all(fitted) and not (are_few and trial_sd is None):
+            error = vertex_error(fitted, sides, seed=seed, trial_sd=trial_sd)
             fit = lack_of_fit([slices[0] for slices in fitted], sides)
             if study.inference.choice == "with_lack_of_fit":
                 error = math.hypot(error, fit)
             return Choice("vertex", error, included, lack_of_fit=fit)
+    if are_few:
+        return Choice("", 0.0, False, too_few)
     error = redrawn_error(arms, sides, seed=seed)
     if not math.isfinite(error):
         return Choice("", 0.0, False, "every tuning trial of an arm diverged")
     return Choice("redrawn", error, included)
+
+
+def _fits_parabolas(study: Study) -> bool:
+    """Return whether a vertex is chosen. Fewer than three tuning seeds suffice with lack of fit
+    alone: `benchmarks/few_tuning_seeds.py` has its error rates."""
+    assert study.tuning is not None
+    is_enough = len(study.tuning.seeds) >= LEAST_TUNING_SEEDS
+    return study.inference.choice == "with_lack_of_fit" or (
+        study.inference.chooses_vertex and is_enough
+    )
+
+
+def _sd_of_runs(table: Table, arms: Iterable[str], metric: str) -> float | None:
+    """Return the SD over seeds of the verdict's runs, pooled over arms; None if an arm has fewer
+    than two."""
+    values = [list(table.usable(arm, metric).values()) for arm in arms]
+    if min(map(len, values)) < 2:
+        return None
+    return math.sqrt(np.mean([np.var(own, ddof=1) for own in values]))
 
 
 def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> list[TunedArm]:

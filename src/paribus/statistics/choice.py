@@ -7,10 +7,11 @@ studies, if each arm uses the best of seven rates on three tuning seeds (`benchm
 
 Along a numeric axis the value is the vertex of the parabola through the best point and its
 neighbours in log value. `vertex_error` redraws the vertices with the pooled residual SD of the
-tuning means. The variance of the fitted difference at these vertices is added to the squared
-standard error. On a grid of several axes, each combination of the other axes has such a
-parabola, and the best combination is redrawn too. Without a numeric axis, tuning seeds are
-redrawn and the choice is repeated (`redrawn_error`).
+tuning means, or with the SD of the verdict's runs if there are fewer than three tuning seeds. The
+variance of the fitted difference at these vertices is added to the squared standard error. On a
+grid of several axes, each combination of the other axes has such a parabola, and the best
+combination is redrawn too. Without a numeric axis, tuning seeds are redrawn and the choice is
+repeated (`redrawn_error`).
 
 A parabola through widely spaced rates is only an approximation of the loss curve, however many
 tuning seeds there are. `lack_of_fit` estimates the error of that approximation by the loss that
@@ -30,7 +31,7 @@ from .conventions import RESAMPLES, Floats
 from .crossed import interaction
 from .t_test import mean_and_sd
 
-LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning means is not known well enough
+LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning trials is not known well enough
 
 
 @dataclass(frozen=True)
@@ -95,26 +96,29 @@ def vertex_error(
     weights: Sequence[float] = (-1.0, 1.0),
     *,
     seed: int,
+    trial_sd: float | None = None,
     draws: int = RESAMPLES,
 ) -> float:
     """Return the SD that choosing arms' values adds to a weighted sum over arms.
 
-    Tuning means are redrawn with SD s / sqrt(tuning seeds), where s is the residual SD pooled
-    over the arms. Each arm's fitted parabola is evaluated at the vertex of the parabola through
-    its redrawn means.
+    Tuning means are redrawn with SD s / sqrt(tuning seeds), where s is `trial_sd`, or the
+    residual SD pooled over the arms. Each arm's fitted parabola is evaluated at the vertex of
+    the parabola through its redrawn means.
 
     Args:
         arms: for each arm, the scores with the other keys as chosen, then those with each other
             combination of these keys, which is chosen if its redrawn means are better.
         weights: one for each arm; by default the second arm minus the first.
+        trial_sd: SD of a trial's selection metric over seeds, if it is known from other trials.
     """
     rng = np.random.default_rng([seed, 20_261_124])
-    pooled = math.sqrt(np.mean([interaction(slices[0].chooses) for slices in arms]))
+    if trial_sd is None:
+        trial_sd = math.sqrt(np.mean([interaction(slices[0].chooses) for slices in arms]))
     lost = np.zeros(draws)
     for weight, slices in zip(weights, arms, strict=True):
         chooses = np.stack([part.chooses.mean(1) for part in slices])
         n_seeds, home = slices[0].chooses.shape[1], slices[0].judged.mean(1)[1]
-        noise = rng.standard_normal((draws, len(slices), 3)) * pooled / math.sqrt(n_seeds)
+        noise = rng.standard_normal((draws, len(slices), 3)) * trial_sd / math.sqrt(n_seeds)
         drawn = chooses + noise
         best, read = drawn.min(2).argmin(1), np.empty(draws)
         for k, part in enumerate(slices):
