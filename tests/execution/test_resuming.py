@@ -44,7 +44,6 @@ class Case:
         self.study, self.dataset = study, dataset
         self.folder = ResultsFolder(path)
         self.folder.create(study)
-        self.words: list[str] = []
         self.from_steps: list[int] = []
 
     def train(
@@ -57,7 +56,6 @@ class Case:
 
         stack = self.stack(trials, seconds)
         self.from_steps.append(stack.trainer.t)
-        self.words += [stack.warning] if stack.warning else []
         try:
             stack.run(on_progress, leaving)
         except Left:
@@ -98,12 +96,12 @@ def whole(tmp_path_factory):
     return other.records()
 
 
-def test_a_stack_goes_on_to_the_same_bytes(case, whole):
+def test_a_stack_goes_on_to_the_same_bytes(case, whole, caplog):
     assert not case.train(leave_at=LEFT_AT)
     assert [path.name for path in case.newest] == ["step-6", "step-5"]  # it finished a step
     assert begun_stacks(case.folder.path) == {TRIALS: 6}
     assert case.train()
-    assert case.from_steps == [0, 6] and not case.words
+    assert case.from_steps == [0, 6] and not caplog.messages
     assert case.records() == whole
     assert not case.newest
 
@@ -120,23 +118,23 @@ def test_another_stack_size_changes_nothing_begun(case, whole):
     ("file", "at"),
     [("replica-0.safetensors", -9), ("replica-2.safetensors", 700), ("about.json", 99)],
 )
-def test_a_damaged_checkpoint(case, whole, file, at):
+def test_a_damaged_checkpoint(case, whole, file, at, caplog):
     case.train(leave_at=LEFT_AT)
     flip(case.newest[0] / file, at)
     assert case.train()
     assert case.from_steps == [0, 5]
-    (line,) = case.words
+    (line,) = caplog.messages
     assert line.startswith("baseline/seed-1:")
     assert file in line and line.endswith(" step 5") and "\n" not in line
     assert case.records() == whole
 
 
-def test_another_study(case, monkeypatch):
+def test_another_study(case, monkeypatch, caplog):
     case.train(leave_at=LEFT_AT)
     monkeypatch.setattr(trial, "identity", lambda *given: "other")
     assert not case.train(leave_at=2)
     assert case.from_steps == [0, 0]
-    assert "another study" in case.words[0]
+    assert "another study" in caplog.messages[0]
     assert begun_stacks(case.folder.path) == {TRIALS: 3}  # the old one, of step 6, is gone
 
 

@@ -113,7 +113,7 @@ def evaluate(
         folder,
         tasks=tasks,
         shots=fewshot,
-        kind="standard" if standard else "own",
+        standard=standard,
         data=data,
         **where.options(),
         trust=trust,

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paribus import analysis
 from paribus.analysis.tuning import values_of
@@ -33,13 +33,10 @@ from paribus.results import (
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE
 from paribus.results.store import TUNING
-from paribus.runs.queue import Missing, Order, Task
+from paribus.runs.queue import Context, Missing, Order, Task
 from paribus.study import Study, parse_study, read_study, tuning_study, with_choice
 from paribus.study.trainer import Trial
 from paribus.study.tuning_study import FOLDER
-
-if TYPE_CHECKING:
-    from paribus.runs.queue import Context
 
 Say = Callable[[str], None]
 

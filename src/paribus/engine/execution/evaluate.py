@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from paribus.digests import digest
 from paribus.engine.execution.start import FOLDER, make_suite, read_data
-from paribus.engine.tasks import SHOTS, Suite, read_suite
+from paribus.engine.tasks import SHOTS, read_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.results import ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json
 from paribus.results.read import trial_rows
-from paribus.results.trial_folder import TrialFolder
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
-from paribus.study import Study, require_trust
 from paribus.study.protocol import require_stacked
 
-Kind = Literal["own", "standard"]
 ANSWERS = ("tasks.parquet", "items.parquet", "about.json")  # of a trial, sealed by its manifest
 
 
@@ -50,7 +47,7 @@ def evaluate(
     *,
     tasks: Sequence[str] | None = None,
     shots: Sequence[int] | None = None,
-    kind: Kind = "own",
+    standard: bool = False,
     data: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     device: Device = "auto",
@@ -63,7 +60,7 @@ def evaluate(
         results: the folder.
         tasks: names of tasks; None means all.
         shots: numbers of solved examples; None means 0, 1 and 3, or 0 for standard tasks.
-        kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
+        standard: run the harness's tasks; otherwise tasks made from the validation text.
         data: folder with copies of the standard tasks' data sets (see
             `paribus.engine.evaluation.harness.standard`); None fetches them from the hub.
         workers, device, backend: as for `run`.
@@ -76,53 +73,46 @@ def evaluate(
     loaded = load_results(results, trust=trust)
     study, folder = loaded.study, ResultsFolder(loaded.path)
     require_stacked(study, "asking more tasks")
-    require_trust(study)
     if not loaded.finished:
         raise ParibusError(
             f"no trial in {loaded.path} is finished; run the study first", code="unfinished"
         )
     require_positive(workers=workers)
     request: dict[str, Any] = {  # its digest names the folder of the answers
-        "kind": kind,
+        "standard": standard,
         "tasks": list(tasks) if tasks is not None else None,
-        "shots": list(shots or (SHOTS if kind == "own" else (0,))),
+        "shots": list(shots or ((0,) if standard else SHOTS)),
+        "data": os.fspath(Path(data).absolute()) if data else None,
     }
-    if kind == "standard":
-        request["data"] = os.fspath(Path(data).absolute()) if data else None
     with folder.lock():
-        if kind == "own":
-            suite = _suite(study, folder)
+        if not standard:
+            place = folder.path / FOLDER
+            if not (place / "suite.json").is_file():  # the study has no tasks
+                make_suite(study, read_data(study), place)
+            suite = read_suite(place)
+            tasks_record = (read_registration(folder) or {}).get("tasks", {})
+            if tasks_record.get("suite_sha256", suite.digest) != suite.digest:
+                raise ParibusError(
+                    f"{place} is not the suite that was registered; restore it", code="changed"
+                )
             suite.find(tasks)  # refuses an unknown name before anything starts
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
         answers = [
-            TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
-            for arm, seed in ((trial.arm, trial.seed) for trial in loaded.finished)
+            replace(trial, path=out / "trials" / trial.arm / f"seed-{trial.seed}")
+            for trial in loaded.finished
         ]
         home, todo = str(loaded.path.absolute()), []
-        for place in [place for place in answers if not place.is_finished]:
-            arguments = {"arm": place.arm, "seed": place.seed, "request": request}
-            arguments["out"] = str(place.path.absolute())
-            name = f"{place.arm}.seed-{place.seed}"
-            todo.append(Task(name, "answer", f"on {place.label}", home, arguments))
+        for answer in answers:
+            if not answer.is_finished:
+                arguments = {"arm": answer.arm, "seed": answer.seed, "request": request}
+                arguments["out"] = str(answer.path.absolute())
+                name = f"{answer.arm}.seed-{answer.seed}"
+                todo.append(Task(name, "answer", f"on {answer.label}", home, arguments))
         if todo:
             ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
         write_json(out / "request.json", request)
-        for place in answers:
-            place.verify(ANSWERS)
-        tables = [trial_rows(p.arm, p.seed, p.read_columns("tasks.parquet")) for p in answers]
+        for answer in answers:
+            answer.verify(ANSWERS)
+        tables = [trial_rows(a.arm, a.seed, a.read_columns("tasks.parquet")) for a in answers]
         return Answers(out, pa.concat_tables(tables))
-
-
-def _suite(study: Study, folder: ResultsFolder) -> Suite:
-    """Return the suite of the study; make one if the study has no tasks."""
-    place = folder.path / FOLDER
-    if not (place / "suite.json").is_file():
-        make_suite(study, read_data(study), place)
-    suite = read_suite(place)
-    registered = (read_registration(folder) or {}).get("tasks", {}).get("suite_sha256")
-    if registered not in (None, suite.digest):
-        raise ParibusError(
-            f"{place} is not the suite that was registered; restore it", code="changed"
-        )
-    return suite

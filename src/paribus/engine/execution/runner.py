@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paribus.decision import require_comparison, require_reachable
 from paribus.digests import digest, package_digest
@@ -26,12 +26,9 @@ from paribus.results.opened_texts import open_in_ledger
 from paribus.results.registration import read_registration, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
 from paribus.runs.advance import Runner, task_of
-from paribus.runs.queue import Missing, Task
+from paribus.runs.queue import Context, Missing, Task
 from paribus.study import Study
 from paribus.study.trainer import Trial
-
-if TYPE_CHECKING:
-    from paribus.runs.queue import Context
 
 # Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
@@ -60,8 +57,7 @@ class EngineRunner(Runner):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.order, self.queue = context.order, context.queue
-        self.settings = context.order.settings
+        self.queue, self.settings = context.queue, context.order.settings
         self._size = 0  # of stacks
         self._datasets: dict[Data, Dataset] = {}
 
@@ -90,7 +86,7 @@ class EngineRunner(Runner):
         from paribus.engine.execution.tasks import default_workers
         from paribus.engine.machine.environment import choose_device
 
-        n_devices = self.order.study["resources"]["devices_per_trial"] or 1
+        n_devices = self.context.order.study["resources"]["devices_per_trial"] or 1
         return max(default_workers(choose_device(self.settings["device"])) // n_devices, 1)
 
     def go_through(self, study: Study, folder: ResultsFolder) -> None:
@@ -186,10 +182,12 @@ class EngineRunner(Runner):
         """Train first steps of arms with custom code again, and compare them with the records.
 
         A trial of another machine cannot be compared bit by bit. It gives a warning, and the
-        control stays open.
+        control stays open. Nor can a trial over several devices, on whose number the order depends
+        in which gradients are added.
         """
         registered, repeated = read_registration(folder) or {}, folder.read_repeated(study.arms)
-        todo = {arm: r for arm, r in registered["repeated"].items() if arm not in repeated}
+        wanted = registered["repeated"] if study.resources.devices == 1 else {}
+        todo = {arm: r for arm, r in wanted.items() if arm not in repeated}
         tasks = [
             task_of(folder, "again", f"again.{arm}", f"while {arm} was trained again", arm=arm, **r)
             for arm, r in todo.items()

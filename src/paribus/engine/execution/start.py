@@ -12,12 +12,7 @@ from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.data.tokenizer import train_missing
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
 from paribus.engine.setting import Data, is_open, with_precision
-from paribus.engine.tasks import (
-    STANDARD_FILE,
-    own_tasks,
-    registered_tasks,
-    write_suite,
-)
+from paribus.engine.tasks import STANDARD_FILE, own_tasks, registered_tasks, write_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.files import whole_folder
 from paribus.results import ResultsFolder, extended

@@ -26,10 +26,7 @@ from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import read_data
 from paribus.engine.execution.throughput import time_in_turn
-from paribus.engine.execution.trial.record import (
-    answer_request,
-    evaluate_heldout_part,
-)
+from paribus.engine.execution.trial.record import answer_request, evaluate_heldout_part
 from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine.environment import (
     choose_device,
@@ -175,10 +172,9 @@ def _execute(task: Task, context: Context) -> Any:
         study = parse_study(arguments["study"], folder=Path(order.folder))
     else:
         study = study_of(order, Path(task.home) if task.home and order.stages else None)
-    if kind == "train" and study.resources.devices > 1:
-        return train_over(study.resources.devices, task, context)
     if kind == "train":
-        return train_stack(study, task, context)
+        size = study.resources.devices
+        return train_over(size, task, context) if size > 1 else train_stack(study, task, context)
     results = ResultsFolder(Path(task.home or order.results))
     device, graphs = device_of(context, study), not order.settings["eager"]
     if kind == "time":
@@ -194,17 +190,12 @@ def _execute(task: Task, context: Context) -> Any:
         case "step":
             return step_time(study, arm, dataset, device, stack)
         case "heldout":
-            trial = (arm, arguments["seed"])
-            return evaluate_heldout_part(study, results, dataset, device, trial)
+            return evaluate_heldout_part(study, results, dataset, device, (arm, arguments["seed"]))
         case "answer":
             return answer_request(study, results, dataset, device, arguments)
-        case "again" if study.resources.devices > 1:
-            # The order in which gradients are added depends on the number of devices.
-            return {"elsewhere": ["way of training: one trial over several devices"]}
-        case "again":
+        case _:  # "again"
             trial = results.trial(arm, arguments["seed"])
             return repeat_steps(study, trial, dataset, device, arguments["steps"], graphs=graphs)
-    raise ValueError(f"nobody does {task}")
 
 
 def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None = None) -> None:
@@ -227,8 +218,6 @@ def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None 
             context.report(event, **content)
 
     report("resumed", trials=trials, t=stack.trainer.t)
-    if stack.warning:
-        report("warning", words=stack.warning)
     stack.run(
         lambda t, loss: report("trained", trials=trials, t=t, losses=plain(loss)), context.leaving
     )

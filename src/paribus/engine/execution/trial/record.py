@@ -176,7 +176,7 @@ def answer_request(
     arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
     weights = results.trial(arm, seed).read_weights()
     model = trained_model(study, arm, dataset, device, weights)
-    if request["kind"] == "standard":
+    if request["standard"]:
         data = Path(request["data"]) if request["data"] else None
         asked = standard(request["tasks"], data_folder=data)
     else:
@@ -269,9 +269,7 @@ def record(
             "evaluation.json", plain(heldout.scores | (tasks.headline if tasks else {}))
         )
         draft.write_weights(weights)
-        first: dict[str, str] = {}
-        for column in trainer.probe_columns:
-            first.setdefault(column.probe, column.name)
+        first = {column.probe: column.name for column in reversed(trainer.probe_columns)}
         has_curve = study.evaluation.every is not None
         metrics = declarations(
             study, first, trainer.columns, tasks=tasks is not None, curve=has_curve

@@ -5,6 +5,7 @@ Trials of one model can share a stack; each has its own results folder.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,7 @@ import torch
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
 from paribus.engine.execution.trial.record import HeldOutCurve, record
-from paribus.engine.execution.trial.stacks import (
-    Checkpoint,
-    StackCheckpoints,
-    step_of,
-)
+from paribus.engine.execution.trial.stacks import Checkpoint, StackCheckpoints, step_of
 from paribus.engine.machine.environment import environment, free_unused
 from paribus.engine.machine.steps import build_stack, wait
 from paribus.engine.training import ReplicaState
@@ -49,7 +46,6 @@ class Stack:
     Attributes:
         trainer: their state.
         folders: the folder of each trial.
-        warning: why a checkpoint could not be used; may be empty.
     """
 
     def __init__(
@@ -89,16 +85,13 @@ class Stack:
             (r, folder) for r, folder in enumerate(self.folders) if not folder.is_finished
         ]
         self._earlier_seconds, self._machines = 0.0, list[dict[str, Any]]()
-        self.warning = self._resume()
+        self._resume()
         self._here = machine(device, ranks)
         self._machines = [m for m in self._machines if m != self._here]
         self._began, self._curve_seconds = time.monotonic(), 0.0
 
-    def _resume(self) -> str:
-        """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose.
-
-        Returns why the newest cannot be used; empty if it can.
-        """
+    def _resume(self) -> None:
+        """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose."""
         ranks, failures, chosen = self._ranks, list[str](), None
         if ranks is not None and not self._writes:
             (chosen,) = ranks.from_first([0])
@@ -120,12 +113,11 @@ class Stack:
                 "all ranks need the same results folder",
                 code="missing",
             )
-        if not failures:
-            return ""
-        return (
-            f"{self.folders[0].label}: the newest checkpoint cannot be used ({failures[0]}); "
-            f"training {f'goes on from step {t}' if t else 'starts again'}"
-        )
+        if failures:
+            logging.getLogger("paribus").warning(
+                "%s: the newest checkpoint cannot be used (%s); training goes on from step %d",
+                *(self.folders[0].label, failures[0], t),
+            )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint. Raises ParibusError if it does not fit."""
