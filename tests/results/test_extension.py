@@ -121,7 +121,7 @@ def test_what_cannot_be_extended_is_refused(small_study, fabricate):
     with refused("missing", match="results folder"):
         extend(finished.path / "nothing", 2)
     archive(finished.path, finished.path.with_name("archive"))
-    with refused("value", match="archive"):
+    with refused("different", match="archive"):
         extend(finished.path.with_name("archive"), 3)
 
 

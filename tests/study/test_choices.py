@@ -10,7 +10,6 @@ from paribus.engine.data.corpora import find_corpus
 from paribus.engine.model.parts import find_part
 from paribus.engine.setting import Data
 from paribus.engine.tasks.generators import find_tasks
-from paribus.engine.training.losses import find_loss
 from paribus.engine.training.optimizers import find_optimizer
 from paribus.study import Study
 
@@ -20,35 +19,38 @@ HERE = Path(__file__).parent
 PACKAGE = Path(__file__).parents[2] / "src"
 
 
-def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
-    """The choice of `name` at every site."""
-    decision = study.decision.model_copy(update={"rule": name})
-    loss = study.training.loss.model_copy(update={"name": name})
-    return {
-        "rule 'equivalance'": lambda: find_rule(study.model_copy(update={"decision": decision})),
-        "corpus 'shakespear'": lambda: find_corpus(Data(corpus=name), HERE),
-        "task 'typoo'": lambda: find_tasks([name]),
-        "norm 'layer_norm'": lambda: find_part("norms", name, "model.norm.kind"),
-        "loss 'cross-entropy'": lambda: find_loss(loss, HERE),
-        "optimizer 'adam'": lambda: find_optimizer(name, "training.optimizer.name", HERE),
-    }
+CHOICES: dict[str, tuple[str, str, Callable[[Study, str], object]]] = {
+    "rule 'equivalance'": (
+        "equivalence",
+        "decision",
+        lambda study, name: find_rule(
+            study.model_copy(update={"decision": study.decision.model_copy(update={"rule": name})})
+        ),
+    ),
+    "corpus 'shakespear'": (
+        "shakespeare",
+        "engine/data/corpora",
+        lambda _, name: find_corpus(Data(corpus=name), HERE),
+    ),
+    "task 'typoo'": ("typo", "engine/tasks/generators", lambda _, name: find_tasks([name])),
+    "norm 'layer_norm'": (
+        "layernorm",
+        "engine/model/norms",
+        lambda _, name: find_part("norms", name, "model.norm.kind"),
+    ),
+    "optimizer 'adam'": (
+        "adamw",
+        "engine/training/optimizers",
+        lambda _, name: find_optimizer(name, "training.optimizer.name", HERE),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right", "folder"),
-    [
-        ("rule 'equivalance'", "equivalence", "decision"),
-        ("corpus 'shakespear'", "shakespeare", "engine/data/corpora"),
-        ("task 'typoo'", "typo", "engine/tasks/generators"),
-        ("norm 'layer_norm'", "layernorm", "engine/model/norms"),
-        ("loss 'cross-entropy'", "cross_entropy", "engine/training/losses"),
-        ("optimizer 'adam'", "adamw", "engine/training/optimizers"),
-    ],
-)
-def test_unknown_names_corrected(small_study, wrong, right, folder):
-    name = wrong.split("'")[1]
+@pytest.mark.parametrize("wrong", CHOICES)
+def test_unknown_names_corrected(small_study, wrong):
+    right, folder, find = CHOICES[wrong]
     with refused("unknown") as told:
-        of(small_study(), name)[wrong]()
+        find(small_study(), wrong.split("'")[1])
     assert f"{wrong}: did you" in str(told.value) and f"'{right}'" in str(told.value)
     assert f"paribus/{folder}" in str(told.value) and "; your own " in str(told.value)
     assert (PACKAGE / "paribus" / folder).exists()

@@ -94,33 +94,22 @@ def test_nothing_lies_below_0_and_a_better_value_may_lie_beyond_any_other_edge()
     assert open_edges(tried, tried[2]) == [(DECAY, 1), (WARMUP, 1)]
 
 
-def test_what_is_chosen_stands_in_no_study_file(tmp_path):
+def test_what_is_chosen_stands_in_no_study_file(small_study, tmp_path):
     """Values stated for every arm as if the tuning had chosen them."""
-    high: Candidate = {RATE: 1e-2}
-    low: Candidate = {RATE: 1e-4}
-    file = tmp_path / "s.toml"
-    file.write_text(
-        'name = "s"\nseeds = [1, 2]\ndata = { corpus = "text", path = "text.txt", seq_len = 16 }\n'
-        "model = { n_layer = 1, n_head = 2, d_model = 16 }\n"
-        "training = { iterations = 8, batch_size = 4 }\n"
-        "stability = { smoothing_steps = 2, median_steps = 3, spike_steps = 2 }\n"
-        '[arms.baseline]\n[arms.layernorm]\nset."model.embedding.norm" = "layernorm"\n'
-        f'[tuning]\nseeds = [101]\ngrid = {{ "{RATE}" = [1e-4, 1e-2] }}\n'
-    )
-    made = load_study(file)
-    assert made.tuning is not None
     with refused("value", match="study file"):
-        load_study(file, {"tuning.chosen": {"baseline": high, "layernorm": low}})
+        load_study("quickstart", {"tuning": plan(chosen={"baseline": {RATE: 1e-2}})})
+    made = small_study(tuning=plan())
+    chosen: dict[str, Candidate] = {arm: {RATE: 1e-4} for arm in made.arms}
     # What a study in memory has counts only where it was tuned, by this plan.
-    tuned = with_choice(made, {"baseline": high, "layernorm": low})
+    tuned = with_choice(made, chosen)
     assert tuned.digest == made.digest
     assert tuned.setting("layernorm").training.optimizer.learning_rate == 1e-4
     there = ResultsFolder(tmp_path / "r")
     assert is_untuned(as_registered(tuned, there))
     there.create(tuned)
     assert not is_untuned(as_registered(made, there))
-    file.write_text(file.read_text().replace(RATE, DECAY))
-    assert is_untuned(as_registered(load_study(file), there))
+    other = small_study(tuning=plan(grid={DECAY: [1e-4, 1e-3]}))
+    assert is_untuned(as_registered(other, there))
 
 
 def test_another_study_of_a_results_folder_is_tuned_anew(small_study):

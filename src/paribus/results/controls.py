@@ -189,11 +189,11 @@ def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
     return "held", f"differs in {', '.join(differing)}"
 
 
-def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
+def evidence(name: str, keys: tuple[str, ...]) -> Check:
     """Return a check that a control's recorded evidence is equal in both trials.
 
     An arm that differs in a key with one of the prefixes `keys` declares a difference. Only the
-    first `shown` characters of the evidence are displayed.
+    first characters of the evidence are displayed.
     """
 
     def check(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
@@ -202,8 +202,8 @@ def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
         if ours is None or theirs is None:
             return "not proven", "not recorded"
         if ours == theirs:
-            return "held", f"{str(ours)[:shown]} in each"
-        return declared_by(declared, *keys), f"{str(ours)[:shown]} against {str(theirs)[:shown]}"
+            return "held", f"{ours!s:.100} in each"
+        return declared_by(declared, *keys), f"{ours!s:.100} against {theirs!s:.100}"
 
     return check
 

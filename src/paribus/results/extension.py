@@ -29,11 +29,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
     study cannot be extended; nothing is written then.
     """
     folder = ResultsFolder(Path(path))
-    if folder.is_archive:
-        raise ParibusError(
-            f"{folder.path} is an archive, which is read only; extend the results folder that it "
-            "was made from"
-        )
+    folder.require_home()
     study = folder.read_study()
     if not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(

@@ -368,16 +368,14 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     root, study = root_digest(folder.path), folder.read_study(trust=trust)
     form, trials = records_of(study), [folder.trial(*trial) for trial in study.trials]
     finished = tuple(trial for trial in trials if trial.is_finished)
-    settings = {arm: study.setting(arm).model_dump(mode="json") for arm in study.arms}
     records: dict[Trial, dict[str, Any]] = {}
     for trial in finished:
         trial.verify(form.required)
         record = trial.read_json("trial.json")
         as_model(form.trial_form, record, trial.path / "trial.json")
-        expected = {"arm": trial.arm, "seed": trial.seed, "setting": settings[trial.arm]}
-        for name, value in expected.items():
-            if record[name] != value:
-                raise trial.error(f"its records have another {name}")
+        owner, setting = (record["arm"], record["seed"]), study.setting_records[trial.arm]
+        if owner != (trial.arm, trial.seed) or record["setting"] != setting:
+            raise trial.error("its records are of another trial, or have another setting")
         records[trial.arm, trial.seed] = record
     looks = tuple(read_looks(folder))
     needed = [trial for trial in needed_trials(study, looks) if trial not in records]

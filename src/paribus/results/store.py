@@ -16,18 +16,17 @@ seals `OF_THE_STUDY`; that of a trial is written last: the trial is finished. No
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import lzma
 import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import SoftFileLock, Timeout
@@ -93,7 +92,7 @@ class ResultsFolder(Folder):
         if not self.is_archive:
             return self.path
         archive = self.path / ARCHIVE
-        return _extract(archive.absolute(), archive.stat().st_mtime_ns)
+        return Path(_extract(archive.absolute(), archive.stat().st_mtime_ns).name)
 
     @property
     def is_tuning(self) -> bool:
@@ -289,24 +288,20 @@ def lock_holder(folder: Path) -> tuple[int, str]:
 
 
 @cache
-def _extract(archive: Path, _time_ns: int) -> Path:
-    """Extract an archive to a temporary folder, once per process. Raises ParibusError if it is
-    damaged."""
-    folder, process = Path(tempfile.mkdtemp(prefix="paribus-archive-")), os.getpid()
+def _extract(archive: Path, _time_ns: int) -> TemporaryDirectory[str]:
+    """Extract an archive, once per process, to a folder that is removed when the process ends.
 
-    def remove() -> None:
-        if os.getpid() == process:  # not in a forked child
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
+    Raises ParibusError if the archive is damaged.
+    """
+    folder = TemporaryDirectory(prefix="paribus-archive-", ignore_cleanup_errors=True)
     try:
         with open_regular(archive, ARCHIVE_BYTES) as file, tarfile.open(fileobj=file) as members:
-            members.extractall(folder, filter="data")
+            members.extractall(folder.name, filter="data")
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
         raise ParibusError(f"{archive} is damaged ({error}); restore it", code="changed") from None
     for name in BESIDE:
         if is_regular(archive.parent / name):
-            shutil.copyfile(archive.parent / name, folder / name)
+            shutil.copyfile(archive.parent / name, Path(folder.name, name))
     return folder
 
 

@@ -189,7 +189,7 @@ def content_of(
     trial = {
         "arm": folder.arm,
         "seed": folder.seed,
-        "setting": study.setting(folder.arm).model_dump(mode="json"),
+        "setting": study.setting_records[folder.arm],
         "metrics": {name: metric.about for name, metric in metrics_of(declaration).items()},
         "drawings": [],
         "own_modules": {},

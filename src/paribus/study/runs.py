@@ -109,7 +109,7 @@ class RunsFormat(StudyFormat):
         for name, arm in arms.items():
             labelled[name] = arm
             set_ = arm.get("set", {}) if isinstance(arm, dict) else None
-            if isinstance(set_, dict) and not set_.keys() & {"runs.label"}:
+            if isinstance(set_, dict) and "runs.label" not in set_:
                 labelled[name] = arm | {"set": {"runs.label": name} | set_}
         return table | {"arms": labelled}
 

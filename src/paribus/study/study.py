@@ -18,6 +18,7 @@ from paribus.declared import PROVIDED, provided
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
+from paribus.numbers import plural
 from paribus.schema import stamped
 from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title, Word
 from paribus.study.sections import (
@@ -143,8 +144,7 @@ class Study(Spec):
     _is_foreign: bool = PrivateAttr(default=False)
 
     def __repr__(self) -> str:
-        arms = "1 arm" if len(self.arms) == 1 else f"{len(self.arms)} arms"
-        return f"Study('{self.name}': {arms}, seeds {list(self.seeds)})"
+        return f"Study('{self.name}': {plural(len(self.arms), 'arm')}, seeds {list(self.seeds)})"
 
     __str__ = __repr__
 
@@ -212,6 +212,11 @@ class Study(Spec):
     @cached_property
     def _settings(self) -> dict[str, Any]:
         return {arm: self._setting(arm) for arm in self.arms}
+
+    @cached_property
+    def setting_records(self) -> dict[str, dict[str, Any]]:
+        """Settings of every arm's trials, as trial.json has them."""
+        return {arm: self.setting(arm).model_dump(mode="json") for arm in self.arms}
 
     @cached_property
     def _arm_facts(self) -> dict[str, ArmFacts]:
@@ -468,7 +473,5 @@ def built(
         raise ParibusError(f"{label}: {explain(error, Study)}") from None
     except ParibusError as error:
         raise ParibusError(f"{label}: {error}", code=error.code) from None
-    except RecursionError:
-        raise ParibusError(f"{label}: tables are nested too deeply; state a study") from None
     study._folder, study._is_foreign = folder, foreign
     return study

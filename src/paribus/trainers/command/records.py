@@ -56,7 +56,7 @@ class CommandRecords(RecordFormat):
             if name in COMPARISONS:
                 pairs[name] = partial(_compare, name, tuple(keys))
             else:
-                pairs[name] = checked.evidence(name, tuple(keys), shown=100)
+                pairs[name] = checked.evidence(name, tuple(keys))
         return checked.Checks(pairs, among={"seed": _seeds})
 
     def evidence(
