@@ -5,8 +5,9 @@ are fixed at registration, and each is adjusted by Holm's method: differences on
 endpoints, their equivalence, their non-inferiority, and differences on secondary endpoints.
 
 How a p-value gets from a record to the card: `Table.of` reads the scores, `contrasts_of` chooses
-their seeds and applies Holm's method to what `compare_arms` tests, `paribus.decision.decide` turns
-it into a verdict, and `paribus.report.model.build_report` into a row of the card.
+their seeds, `compare_arms` tests them (`paired_contrast`, whose `decided` has the p of a `TTest`),
+`adjusted` applies Holm's method, `paribus.decision.decide` gives the verdict its p, and
+`paribus.report.model.build_report` writes it into a row of the card.
 """
 
 from __future__ import annotations
