@@ -82,8 +82,8 @@ def texts(verdicts: Verdicts, code: str) -> list[str]:
 
 
 def rows(verdicts: Verdicts) -> dict[str, Row]:
-    """Return the rows of the first primary endpoint, by arm."""
-    return {row.name: row for row in build_report(verdicts).blocks[0].rows}
+    """Return the rows of the first primary endpoint, by the label of the arm."""
+    return {row.label: row for row in build_report(verdicts).blocks[0].rows}
 
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import jinja2
+from rich.cells import cell_len
 from rich.markup import escape
 
 from paribus.report.model import Block, Report, Row
@@ -15,6 +16,7 @@ from paribus.report.model import Block, Report, Row
 WIDTH = 80  # columns of the card
 LONG_LABEL = 34  # characters; longer names stand on a line of their own
 MOST_ROWS = 6  # of all endpoints; with more, further endpoints are counts
+FILLER = "\N{WORD JOINER}"  # after a wide character, so that a text has as many as cells
 # What Markdown or HTML would interpret in the names of arms and files.
 MARKUP = re.compile(r"([\\`*_\[\]<>|#@~&])")
 
@@ -28,7 +30,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"plain": _plain, "wrap": _wrap, "rich": escape, "lines": str.splitlines}
+    environment.filters |= {"plain": _plain, "wrap": _wrap, "rich": _rich, "lines": str.splitlines}
     return environment
 
 
@@ -55,9 +57,9 @@ def card_text(report: Report, *, verbose: bool = False) -> str:
 
 def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
     """Return a row's text beside its word, the note on the same line, and the text below."""
-    labels = [len(r.label) for r in block.rows]
+    labels = [len(_fill_cells(r.label)) for r in block.rows]
     widest = max((n for n in labels if n <= LONG_LABEL), default=0)
-    label = row.label.ljust(widest)
+    label = _fill_cells(row.label).ljust(widest)
     noted = [len(r.change) for r in block.rows if r.tests or r.note]
     change = row.change.ljust(max(noted, default=0)) if row.tests or row.note else row.change
     room = WIDTH - width - 4
@@ -66,7 +68,7 @@ def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
         first = f"{label}  {row.change}"
         if len(first) <= room:
             return first, "", "; ".join(filter(None, (row.tests, row.note)))
-        return row.label[:room], "", "  ".join(filter(None, (row.change, row.tests, row.note)))
+        return label[:room].rstrip(), "", "  ".join(filter(None, (row.change, row.tests, row.note)))
     if row.note and len(line) + 2 + len(row.note) <= room:
         return line, row.note, ""
     return line, "", row.note
@@ -84,10 +86,19 @@ def _plain(text: object) -> str:
 def _wrap(text: str, indent: int = 0) -> str:
     """Wrap text to the width of the card, each line indented."""
     return textwrap.fill(
-        text,
+        _fill_cells(text),
         WIDTH,
         initial_indent=" " * indent,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _rich(text: str) -> str:
+    return escape(text.replace(FILLER, ""))
+
+
+def _fill_cells(text: str) -> str:
+    """Return text with a filler after each character that takes two cells of a terminal."""
+    return "".join(c + FILLER * (cell_len(c) - 1) for c in text.replace(FILLER, ""))
