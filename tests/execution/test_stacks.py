@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from hypothesis import given, strategies as st
 
 from paribus.engine.cost import trial_bytes
-from paribus.engine.execution.runner import EngineRunner
 from paribus.engine.execution.trial import trial as trials_of_a_stack
 from paribus.engine.execution.trial.stacks import (
     default_size,
@@ -23,7 +21,6 @@ from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine.environment import machine_failure
 from paribus.results import ResultsFolder
 from paribus.runs.processes import Leaving
-from paribus.runs.queue import Task
 from paribus.study import Study, parse_study
 
 CPU = torch.device("cpu")
@@ -122,12 +119,6 @@ def test_as_many_replicas_as_memory_holds():
     assert size(None, "cpu") == 1
 
 
-def stages_of(queue: object) -> EngineRunner:
-    """Return stages whose tasks go to a queue that is made up."""
-    context: Any = SimpleNamespace(queue=queue, order=SimpleNamespace(settings={}), say=print)
-    return EngineRunner(context)
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -149,31 +140,3 @@ def test_failures_of_the_machine_are_told_from_ours(error, words):
     line = machine_failure(error)
     assert line is None if words is None else line is not None and words in line
     assert line is None or ("\n" not in line and "checkpoints" in line)
-
-
-def test_arms_that_could_share_a_stack_are_tried_once():
-    asked: list[tuple[str, int]] = []
-    answered: set[str] = set()
-
-    class Hearing:
-        def ask(self, tasks: list[Task]) -> list[list[str]]:
-            for task in tasks:
-                if task.id not in answered:
-                    asked.append((task.arguments["arm"], task.arguments["stack"]))
-                answered.add(task.id)
-            return [[] for _ in tasks]
-
-    stages = stages_of(Hearing())
-
-    def check(study: Study, size: int) -> None:
-        stages._size = size
-        stages._check(study)
-
-    check(study_of(NORMS | SWEEP, [1, 2]), 1)
-    alone = [(arm, 1) for arm in ("baseline", *NORMS)]
-    assert asked == alone
-    check(study_of(NORMS, [3]), 1)
-    assert asked == alone
-    check(study_of(NORMS, [1, 2, 3]), 2)
-    check(study_of(NORMS, [1, 2, 3]), 12)  # as two
-    assert asked == alone + [(arm, 2) for arm, _ in alone]
