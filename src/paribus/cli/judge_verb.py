@@ -42,7 +42,7 @@ class Selection:
     arm: str | None = None
     seed: str | None = None
     pair: str | None = None
-    reader: str | None = None
+    reader: Annotated[str | None, Parameter(name="--form")] = None
     where: list[str] | None = None
     best_of: str = ""
     step: str = ""

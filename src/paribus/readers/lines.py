@@ -12,7 +12,7 @@ A named group is a metric, except `step` and facts: `planned_steps`, `seed`, and
 line with `fact = "next"`. NUMBER matches a number that another character follows, because a number
 at the end of a file may be cut off. A group that ends with `__ms` or `__min` becomes seconds.
 A form without lines is a program's table. The files in `forms/` are shipped; your own is named by
-its path (`--reader my_form.toml`).
+its path (`--form my_form.toml`).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from paribus.study.custom_code import load_own
 from paribus.study.runs import RunsSection
 from paribus.untrusted_io import MIB, files_below
 
-WORD = "--reader"
+WORD = "--form"
 LARGE_BYTES = 16 * MIB  # of files, which two processes share
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 # Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
