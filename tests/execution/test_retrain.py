@@ -146,9 +146,6 @@ class Here:
     def __init__(self, study: Study) -> None:
         self.study, self.asked = study, list[str]()
 
-    def read_answer(self, name: str) -> None:
-        return None
-
     def ask(self, tasks: list[Task]) -> list[dict[str, Any]]:
         folder = ResultsFolder(self.study.folder / "r")
         self.asked += [task.arguments["arm"] for task in tasks]
