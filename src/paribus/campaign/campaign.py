@@ -183,7 +183,6 @@ def begin(
         registered_at=utc_now(),
     )
     campaign._path, campaign._run, campaign._register = path, run, register
-    campaign.study_of("screen", {}, screen=True)  # refuse an impossible screen
     campaign.save()
     return campaign
 
