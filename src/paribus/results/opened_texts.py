@@ -118,6 +118,15 @@ def _record(folder: ResultsFolder, path: Path, is_begun: bool) -> list[Event]:
     return events
 
 
+def require_no_campaign(folder: ResultsFolder) -> None:
+    """Raise ParibusError if a folder is an idea of a campaign, which opens its test part once."""
+    if (campaign := campaign_of(folder)) is not None:
+        raise ParibusError(
+            f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened once, "
+            f"for the ideas that are kept: `paribus campaign end {campaign}`"
+        )
+
+
 def open_in_ledger(
     folder: ResultsFolder, study: Study, *, is_begun: bool = False
 ) -> dict[str, Any]:
@@ -126,11 +135,7 @@ def open_in_ledger(
 
     Returns the content of `ledger.json`: the studies that opened it before.
     """
-    if (campaign := campaign_of(folder)) is not None:
-        raise ParibusError(
-            f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened once, "
-            f"for the ideas that are kept: `paribus campaign end {campaign}`"
-        )
+    require_no_campaign(folder)
     path, registered = ledger_path(), read_registration(folder)
     if path is None or registered is None:
         return Reuse(recorded=False, why=f"{VARIABLE} is empty").model_dump(mode="json")

@@ -22,7 +22,7 @@ from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.heldout_part import is_tested, seal_heldout
-from paribus.results.opened_texts import open_in_ledger
+from paribus.results.opened_texts import open_in_ledger, require_no_campaign
 from paribus.results.registration import read_registration, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
 from paribus.runs.advance import Runner, task_of
@@ -226,6 +226,7 @@ class EngineRunner(Runner):
         if not todo and folder.has_sealed(TEST):
             return
         if not folder.has_sealed(LEDGER):
+            require_no_campaign(folder)  # before the folder says that the text was opened
             opened = folder.read_sealed(TEST_PART) or {"digest": sha256, "opened": utc_now()}
             folder.seal(TEST_PART, opened)
             folder.seal(LEDGER, open_in_ledger(folder, study))
