@@ -405,8 +405,8 @@ class _Builder:
             alone = {
                 (arm, seed)
                 for pair in analysis.study.contrasts
-                for arm, other in (pair, pair[::-1])
-                for seed in analysis.seeds_of(arm) - analysis.seeds_of(other)
+                for arm, partner in (pair, pair[::-1])
+                for seed in analysis.seeds_of(arm) - analysis.seeds_of(partner)
             }
             if alone:
                 yield Chip(f"{len(alone)} without a partner excluded", "trials", "open")

@@ -316,15 +316,15 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
 def against(results: Results, drawing: Drawing) -> Figure | None:
     """Return a figure of a measure against another, by part; they are equal on the diagonal."""
     values = _values(results, drawing)
-    others = _values(results, replace(drawing, column=drawing.against))
+    references = _values(results, replace(drawing, column=drawing.against))
     points = {part: i for i, part in enumerate(dict.fromkeys(part for *_, part in values))}
     rows = [
         {
             **{"arm": results.study.called[key[0]], "seed": key[1], "part": key[2]},
-            **{"point": points[key[2]], "x": others[key][0], "value": value},
+            **{"point": points[key[2]], "x": references[key][0], "value": value},
         }
         for key, (value, count) in values.items()
-        if key in others and count >= FEWEST_IN_PART
+        if key in references and count >= FEWEST_IN_PART
     ]
     caption = f"{drawing.note} Parts of fewer than {FEWEST_IN_PART} tokens are left out."
     scale, diagonal = None, []

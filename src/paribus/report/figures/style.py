@@ -122,7 +122,7 @@ class Figure:
 
     @property
     def wide(self) -> bool:
-        """Whether it takes the width of two figures."""
+        """Whether the figure is as wide as two."""
         return self.panel is not None and len({row["part"] for row in self.rows}) > 2
 
     @property
