@@ -110,7 +110,9 @@ def check_controls(
         both, differences = (arm, reference), study.differences(arm)
         findings: dict[str, list[Labelled]] = {}
         for name, check in checks.pairs.items():
-            of_pairs = [(own.label, check(own, other, differences)) for own, other in pairs]
+            of_pairs = [
+                (own.label, check(own, counterpart, differences)) for own, counterpart in pairs
+            ]
             of_control = [(label, *finding) for label, finding in of_pairs if finding]
             if of_control:
                 findings[name] = of_control + across.get(name, [])
