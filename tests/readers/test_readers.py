@@ -205,7 +205,7 @@ def test_a_form_of_ones_own(tmp_path):
     form.write_text(OWN_FORM.replace("(?P<loss>", "(?P<lo", 1))
     assert "mine" in read(log, str(form)).refused[0][1]
     form.write_text(OWN_FORM.replace("'^it", "'(^it", 1))
-    with refused("value", match="mine"):
+    with refused("value", match="recognise"):
         read(log, str(form))
     form.write_text(OWN_FORM.replace("about", "says", 1))
     with refused("value", match="about"):

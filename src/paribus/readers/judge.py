@@ -22,7 +22,7 @@ from paribus.metric import readable
 from paribus.numbers import fixed, level, p_value, plural, some
 from paribus.readers.facts import TOKENS, WORDS, find_kind, values_of
 from paribus.readers.port import GRADIENT_NORM, Run, cell_text
-from paribus.readers.read import Reading, files_at, read
+from paribus.readers.read import Reading, read
 from paribus.readers.select import (
     Selection,
     group_by_arm,
@@ -82,12 +82,11 @@ def judge_study(
         )
     home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
     section = section_of(study)
-    if paths:
-        reading = read(paths, reader, section=section, scores=scores_of(study))
-        return judge_runs(study, home.path, reading=reading)
-    if section.paths and home.read_runs() is None and not files_at(paths_of(study)):
+    listed, is_needed = paths or paths_of(study), bool(paths)
+    reading = read(listed, reader, section=section, scores=scores_of(study), needed=is_needed)
+    if section.paths and not reading.files and home.read_runs() is None:
         return f"{study.name}: no runs in {', '.join(section.paths)} yet"
-    return judge_runs(study, home.path)
+    return judge_runs(study, home.path, reading=reading)
 
 
 def make_study(
@@ -263,6 +262,8 @@ def read_data(
         reading = read(listed, reader, section=stated, scores=scores)
     else:
         reading = Reading(runs=runs_of(_as_arrow(data), stated, scores, "the table"))
+        for run in reading.runs:
+            run.finish()
     if not reading.runs:
         reasons = [why for _, why in reading.refused]
         reasons += [f"{path}: {why}" for path, why in reading.skipped]

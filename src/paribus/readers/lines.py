@@ -103,22 +103,17 @@ class Form(BaseModel):
         return list(zip(self.line, map(_pattern, patterns), strict=True))
 
 
-def load_form(path: Path) -> Form:
-    """Load a form from a TOML file. Raises ParibusError."""
+def load_form(path: Path) -> Reader:
+    """Return the reader for the form in a TOML file. Raises ParibusError."""
     table = parse_toml(read_text(path, STUDY_BYTES), str(path))
     try:
-        return Form.model_validate(table, strict=False)
-    except ValidationError as error:
-        raise ParibusError(f"{path}: {explain(error, Form)}") from None
-
-
-def make_reader(form: Form) -> Reader:
-    """Return the reader for a form. Raises ParibusError."""
-    try:
+        form = Form.model_validate(table, strict=False)
         recognise, excluded = map(_pattern, (form.recognise, form.not_with))
         file = re.compile(form.file)
+    except ValidationError as error:
+        raise ParibusError(f"{path}: {explain(error, Form)}") from None
     except re.error as error:
-        why = f"form '{form.name}': recognise, not_with or file is no regular expression: {error}"
+        why = f"{path}: recognise, not_with or file is no regular expression: {error}"
         raise ParibusError(why) from None
 
     def detects(source: Source) -> bool:

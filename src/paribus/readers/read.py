@@ -119,7 +119,7 @@ def shipped_readers() -> dict[str, Reader]:
     """Return the shipped readers by name, including the forms declared in `forms/`."""
     modules = (evaluations, tables, trackers)
     readers = [value for module in modules for value in vars(module).values()]
-    readers += [lines.make_reader(lines.load_form(p)) for p in sorted(lines.FORMS.glob("*.toml"))]
+    readers += map(lines.load_form, sorted(lines.FORMS.glob("*.toml")))
     return {reader.name: reader for reader in readers if isinstance(reader, Reader)}
 
 
@@ -173,10 +173,7 @@ def _run_task(file: File) -> Reading:
 
 
 def _read_file(
-    forced: Reader | None,
-    section: RunsSection | None,
-    scores: Sequence[str],
-    file: File,
+    forced: Reader | None, section: RunsSection | None, scores: Sequence[str], file: File
 ) -> Reading:
     """Read the runs of one file, with facts from its path, if it is not refused or skipped."""
     path, _, is_named = file
@@ -212,7 +209,7 @@ def _read_file(
 
 def _find_reader(name: str) -> Reader:
     if name.endswith(".toml"):
-        return lines.make_reader(lines.load_form(Path(name)))
+        return lines.load_form(Path(name))
     if ":" in name:
         return load_own(name, WORD, "reader", Reader, Path.cwd())
     if name not in (shipped := shipped_readers()):
@@ -224,20 +221,19 @@ def _find_reader(name: str) -> Reader:
 def _recognise(source: Source, is_named: bool) -> Reader:
     """Return the reader for a file. Raises ParibusError if no form fits, or SkippedError if the
     file was found in a folder."""
-    known, name = shipped_readers().values(), source.name.lower()
+    known = shipped_readers().values()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
     may_be_table = is_named or source.scores or source.section != RunsSection()
-    is_document = name.endswith(NO_LOGS) and not is_named
+    is_document = source.name.lower().endswith(NO_LOGS) and not is_named
     forms = [form for form in known if form.detects(source)] if not is_document else []
     forms = [form for form in forms if form is not tables.table] or (forms if may_be_table else [])
     if len(forms) == 1:
         return forms[0]
     if not (forms or is_named):
         raise SkippedError("its form was not recognized")
-    names = ", ".join(form.name for form in forms or known)
     why = "may be of several forms" if forms else "is of no known form, or packed"
-    ways = f"unpack it, or choose one with {WORD} ({names}), or your own, 'file.py:name'"
-    raise ParibusError(f"{source.path} {why}; {ways}")
+    ways = f"unpack it, or choose one with {WORD} ({', '.join(form.name for form in forms or known)}), or"
+    raise ParibusError(f"{source.path} {why}; {ways} your own, 'file.py:name'")
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
@@ -252,11 +248,6 @@ def arm_of(run: Run, section: RunsSection) -> str:
     above = [folder.name for folder in path.parents]
     own = next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
     return split_seed(own)[0]
-
-
-def files_at(paths: Paths) -> list[str]:
-    """Return the existing files that `read` would look at."""
-    return [path for path, *_ in _files(paths, needed=False)]
 
 
 def split_label(path: str) -> tuple[str, str]:

@@ -48,6 +48,7 @@ _call = arrow_compute.call_function
 BLOCK_BYTES = 4 * MIB
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
+UNNAMED = ("arm", "seed", *FROM_PATH)  # columns of arms and seeds that may be missing
 DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
 EMPTY = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
 STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
@@ -238,7 +239,6 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
                 run.scores[name] = float(values[0])
     for run in runs:
         _add_its_end(run)
-        run.finish()
     return runs
 
 
@@ -249,14 +249,12 @@ def _require_columns(
     if bool(section.metric) != bool(section.value) or (section.step and section.item):
         why = "name both or neither of `metric` and `value`, and not both of `step` and `item`"
         raise ParibusError(f"{where}: {why}", code="conflict")
-    named = {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}
-    named |= {section.step, section.item, section.metric, section.value} - {""}
-    for name in [*scores, *sorted(named)]:
-        if name not in names:
-            why = (
-                f"{where}: no column, or more than one, is called '{name}': {nearest(name, names)}"
-            )
-            raise ParibusError(why, code="missing")
+    named = [*scores, section.step, section.item, section.metric, section.value]
+    named += [column for column in (section.arm, section.seed) if column not in UNNAMED]
+    for name in named:
+        if name and name not in names:
+            why = f"{where}: no column, or more than one, is called '{name}'"
+            raise ParibusError(f"{why}: {nearest(name, names)}", code="missing")
 
 
 def _is_score(name: str, column: Column) -> bool:

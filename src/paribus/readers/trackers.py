@@ -205,7 +205,7 @@ def tensorboard(source: Source) -> Iterator[Run]:
     if files and own.name != files[0].name:
         raise SkippedError(f"read with {files[0].name}")
     for file in files or [own]:
-        for record in _records(file, run):
+        for record in _records(file):
             event = _fields(record)
             for value in (v for summary in event.get(5, []) for v in _fields(summary).get(1, [])):
                 parts = _fields(value)
@@ -218,18 +218,13 @@ def tensorboard(source: Source) -> Iterator[Run]:
         yield run
 
 
-def _records(path: Path, run: Run) -> Iterator[bytes]:
-    """Yield the contents of the records in a TFRecord file. A record is its length, a checksum, its
-    content, and another checksum; checksums are ignored.
-
-    If a run was killed and its file ends within a record, reading stops there.
-    """
+def _records(path: Path) -> Iterator[bytes]:
+    """Yield the contents of the records in a TFRecord file, to the first that is cut. A record is
+    its length, a checksum, its content, and another checksum; checksums are ignored."""
     with open_regular(path) as file:
         while header := file.read(12):
             length = int.from_bytes(header[:8], "little")
-            content = file.read(length + 4)
-            if len(content) < length + 4:
-                run.facts["cut"] = "yes"
+            if len(content := file.read(length + 4)) < length + 4:
                 return
             yield content[:-4]
 

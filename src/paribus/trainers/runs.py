@@ -89,7 +89,6 @@ class Runs:
                 findings.append(("left_out", text))
         if missing := [trial for trial in trials if trial not in by_trial]:
             reasons = [why for _, why in self.reading.refused]
-            reasons += [text for code, text in findings if code == "no_score"]
             why = f"{plural(len(missing), 'run')} of the study not found, such as that of arm "
             why += f"'{missing[0][0]}' and seed {missing[0][1]}; of one that crashed the score is"
             raise ParibusError("; ".join([f"{why} NaN", *reasons[:1]]), code="missing")
@@ -125,10 +124,10 @@ class Runs:
         exploratory = "nothing was registered before these runs were there"
         if registered is not None:
             moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
-            files = [path for path in sorted(self.judged) if os.path.exists(path)]
+            files = filter(os.path.exists, sorted(self.judged))
             early = [path for path in files if os.stat(path).st_mtime < moment]
-            text = f"{len(early)} of {plural(len(files), 'file')} older than the registration, such"
-            exploratory = f"{text} as {early[0]}" if early else ""
+            text = f"{plural(len(early), 'file')} older than the registration, such as"
+            exploratory = f"{text} {early[0]}" if early else ""
         return RunsRecord(
             exploratory=(before.exploratory if before else "") or exploratory,
             sha256=self.digests() if is_kept else {},
