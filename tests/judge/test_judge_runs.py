@@ -346,21 +346,6 @@ def test_a_verdict_on_other_files_is_not_given(is_registered, tmp_path):
     assert verb("judge", mine, *options)[0] == 0
 
 
-def test_a_long_table_is_a_wide_one(tmp_path):
-    data = drawn(6, {"base": 0.0, "new": -0.03})
-    wide = write(tmp_path / "wide.csv", data)
-    lines = ["metric,value,variant,seed"]
-    for arm, seed, loss in zip(*data.values(), strict=True):
-        lines += [f"accuracy,0.5,{arm},{seed}", f"loss,{loss},{arm},{seed}"]
-    long = tmp_path / "long.csv"
-    long.write_text("\n".join(lines) + "\n")
-    options = ["--arm", "variant", "--score", "loss", "--json"]
-    told = verb("judge", wide, *options)
-    assert told[0] == 0
-    assert verb("judge", long, *options, "--metric", "metric", "--value", "value") == told
-    assert verb("judge", long, *options, "--metric", "metric")[0] == 2
-
-
 @pytest.mark.parametrize("how", ["folder", "label"])
 def test_a_table_for_each_run(how, tmp_path):
     for arm, by in {"base": 0.0, "new": -0.03}.items():
@@ -536,12 +521,6 @@ def test_more_scores_and_targets_are_compared_where_curves_tell(tmp_path, capsys
     (block,) = (block for block in build_report(never).blocks if block.is_secondary)
     assert "6 of base" in block.rows[0].note
     assert judge(data, step="step", at_step=50)[0].effect == pytest.approx(-0.5, abs=0.02)
-    # Without a target a score of such a name is one of the files.
-    few = table(base=(9, 8), new=(6, 7))
-    few["steps_to_target"] = few.pop("loss")
-    assert (
-        judge(few, score="steps_to_target").analysis.summary("new", "steps_to_target").mean == 6.5
-    )
 
 
 def test_pairs_take_out_what_a_seed_has_in_common():

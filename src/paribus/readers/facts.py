@@ -338,21 +338,20 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
     if at_step is not None:
         return
     early = [run for run in every if _number(run, "steps") < _number(run, PLANNED)]
-    spans = {arm: [end for run in runs for end in _ends(run, score)] for arm, runs in arms.items()}
+    ends = {arm: [_end(run, score) for run in runs] for arm, runs in arms.items()}
+    spans = {arm: known for arm, own in ends.items() if (known := [n for n in own if n == n])}
     if early or len(set().union(*spans.values())) > 1:
-        shown = [(arm, min(own), max(own)) for arm, own in spans.items() if own][:MOST_VALUES]
+        shown = [(arm, min(own), max(own)) for arm, own in spans.items()][:MOST_VALUES]
         each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
         if early:
-            planned = _number(early[0], PLANNED)
-            each += f"; {len(early)} of {n_runs} ended before the {planned:,g} planned"
+            each += f"; {len(early)} of {n_runs} ended before the last step planned"
         text = f"Scores are those of the last step logged: {each}. A sampled history lacks its end:"
         yield "other_lengths", f"{text} export all of it, or state --at-step."
 
 
-def _ends(run: Run, score: str) -> list[float]:
+def _end(run: Run, score: str) -> float:
     """Return the last step of a run's score curve, or of the run if it has no such curve."""
-    end = run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
-    return [] if math.isnan(end) else [end]
+    return run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
 
 
 def _number(run: Run, name: str) -> float:

@@ -232,8 +232,9 @@ def _recognise(source: Source, is_named: bool) -> Reader:
     if not (forms or is_named):
         raise SkippedError("its form was not recognized")
     why = "may be of several forms" if forms else "is of no known form, or packed"
-    ways = f"unpack it, or choose one with {WORD} ({', '.join(form.name for form in forms or known)}), or"
-    raise ParibusError(f"{source.path} {why}; {ways} your own, 'file.py:name'")
+    names = ", ".join(form.name for form in forms or known)
+    ways = f"unpack it, or choose one with {WORD} ({names}), or your own, 'file.py:name'"
+    raise ParibusError(f"{source.path} {why}; {ways}")
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
