@@ -25,6 +25,7 @@ from paribus.report.model import build_report
 from paribus.report.render import card_markdown
 from paribus.results import Results, ResultsFolder
 from paribus.results.formats import read_json
+from paribus.study import open_edges
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/explanation/gallery.md"
@@ -104,17 +105,16 @@ def kept() -> list[Path]:
 
 def rows_of(study: Path) -> list[Row]:
     """Return the treatments of a kept study."""
-    analysis = paribus.analyse(load_results(study)).to_dict()
+    analysed = paribus.analyse(load_results(study))
+    analysis, tuned = analysed.to_dict(), analysed.tuned
     verdict = read_json(study / "verdict.json")
     costs = {one["arm"]: one for one in analysis["costs"]}
     along = {one["arm"]: one["speedup"] for one in analysis["along"] if one["axis"] == "tokens"}
     units = {name: one["unit"] for name, one in analysis["metrics"].items()}
-    shared: dict[str, list[float]] = {}
-    tuned = analysis["tuned"] or {"shared": [], "points": []}
-    at_edge = {one["arm"] for one in tuned["points"] if one["chosen"] and one["edges"]}
-    for one in tuned["shared"]:
-        if one["mean"] is not None and math.isfinite(one["mean"]):
-            shared.setdefault(one["arm"], []).append(one["mean"])
+    arms = analysed.study.arms if tuned else ()
+    at_edge = {
+        arm for arm in arms if open_edges(tuned.candidates, tuned.values_of(tuned.best(arm)))
+    }
     rows = []
     for one in verdict["verdicts"]:
         arm, reference = one["arm"], one["reference"]
@@ -126,7 +126,7 @@ def rows_of(study: Path) -> list[Row]:
                 *(study.name, reference, arm, one["word"], units[one["metric"]]),
                 margin=one["margin"],
                 change=(one["effect"], one["low"], one["high"]),
-                shared=(min(shared[arm]), max(shared[arm])) if shared.get(arm) else None,
+                shared=tuned.extremes(arm, reference) if tuned else None,
                 sooner=sooner,
                 speed=faster(costs[arm]["throughput"]),
                 at_edge=bool({arm, reference} & at_edge),
