@@ -28,8 +28,7 @@ def read_looks(folder: ResultsFolder) -> list[Entry]:
 
 def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
     """Append a look to the record and seal it."""
-    looks = read_looks(folder)
-    folder.seal(LOOKS, {"looks": [*looks, dict(entry)]})
+    folder.seal(LOOKS, {"looks": [*read_looks(folder), entry]})
 
 
 def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
