@@ -60,6 +60,10 @@ ODD = {
         ),
         MIXES,
     ),
+    "weights that are NaN": (
+        *optimizer('"mine"', "update.weights.div_(0 * update.gradients)"),
+        "weights/",
+    ),
     "a name that ships": (
         *optimizer('"adamw"', "plain(update)"),
         "'adamw' .*shipped",
@@ -112,3 +116,8 @@ def test_a_loss_beside_an_own_module(check, axes, mixes):
             check(*given, **{"model.modules.mlp": "ideas.py:Up"})
     else:
         assert check(*given, **{"model.modules.mlp": "ideas.py:Up"}) == []
+
+
+def test_an_optimizer_that_changes_no_weight_is_warned_of(check):
+    (warning,) = check(*optimizer('"mine"', "pass"))
+    assert "'mine'" in warning

@@ -23,7 +23,7 @@ from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import GPT, build_model, load_parameters, require_initializers
 from paribus.engine.observation import capture
 from paribus.engine.setting import Setting, rows_of
-from paribus.engine.training import GRAPHED_STEPS, WEIGHTS
+from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.schedules import LearningRates
@@ -70,7 +70,7 @@ def check_arm(
                 again = build_model(setting, V, study.folder, constructor_seed=1)
                 require_initializers(model, again, setting)
             _require_shapes(model, setting, V)
-            weights = _try_steps(study, arm, dataset, device, stack_size, graphs)
+            weights, unchanged = _try_steps(study, arm, dataset, device, stack_size, graphs)
             load_parameters(model, weights)  # after a step no gain is zero any more
             require_causal(where, model, setting, dataset)
             seq_len, evaluation = setting.data.seq_len, study.evaluation
@@ -83,20 +83,23 @@ def check_arm(
         if type(error) is not ParibusError or where in str(error):
             raise
         raise ParibusError(f"{where}{own}: {error}", code=error.code) from error.__cause__
-    return []
+    names = some([f"'{name}'" for name in unchanged])
+    return [f"{where}: a step of optimizer {names} changes no weight"] if unchanged else []
 
 
 def _try_steps(
     study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, graphs: bool
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """Make one step of R replicas twice from the same state, and require equal bits.
 
     The second time, the other replicas have other weights. Returns the weights of the first replica
-    after the step.
+    after the step, and the names of optimizers that changed none of their weights.
     """
     setting, own = study.setting(arm), step_code(study, arm)
     rate = min(setting.training.optimizer.learning_rate, TAME_RATE)
-    optimizer = setting.training.optimizer.model_copy(update={"learning_rate": rate})
+    # Without decay, which changes weights whatever the optimizer does.
+    changes = {"learning_rate": rate, "weight_decay": 0.0}
+    optimizer = setting.training.optimizer.model_copy(update=changes)
     training = setting.training.model_copy(update={"batch_size": ROWS, "optimizer": optimizer})
     small = setting.model_copy(update={"training": training})
     stack = build_stack(study, small, range(R), dataset, device, graphs=graphs)
@@ -115,6 +118,7 @@ def _try_steps(
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)
+    unchanged = _check_update(study, small, stack, start[0], after)
     for neighbour in start[1:]:
         for name, x in neighbour.arrays.items():
             if name.startswith(f"{WEIGHTS}/"):
@@ -138,7 +142,33 @@ def _try_steps(
         )
     for _ in range(GRAPHED_STEPS if device.type == "cuda" and graphs else 0):
         stack.step()
-    return weights
+    return weights, unchanged
+
+
+def _check_update(
+    study: Study, setting: Setting, stack: Trainer, before: ReplicaState, after: ReplicaState
+) -> list[str]:
+    """Return the names of optimizers that changed none of their weights in a step.
+
+    Raises ParibusError if weights are not finite after the step, although loss and gradient are.
+    """
+    row = dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
+    if after.diverged_at is not None:
+        return []
+    broken = [name for name, x in after.arrays.items() if not np.isfinite(x).all()]
+    if weights := [name for name in broken if name.startswith(f"{WEIGHTS}/")]:
+        raise ParibusError(
+            f"the optimizer makes {some(weights)} not finite, although loss and gradient are; "
+            "check its update for a division by zero",
+            code="own_code",
+        )
+    unchanged = []
+    for group in parameter_groups([setting], stack.replicas.model, study.folder):
+        keys = [f"{WEIGHTS}/{name}" for name in group.names]
+        is_same = all(np.array_equal(after.arrays[key], before.arrays[key]) for key in keys)
+        if is_same and row["learning_rate"] and all(group.factors):
+            unchanged.append(group.optimizer.name)
+    return unchanged
 
 
 def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
