@@ -371,7 +371,6 @@ def test_a_table_for_each_run(how, tmp_path):
         ("seconds", (640, 1000)),
         ("n_params", (100, 136)),
         ("train/total_flos", (1e18, 1.36e18)),
-        ("peakMemory_GiB", (10, 13.6)),
     ],
 )
 def test_a_speed_or_size_is_the_arms_cost(column, values, tmp_path):

@@ -73,7 +73,6 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
         trial: trials[trial].get("tokens", 1) / timing["training_seconds"]
         for trial, timing in table.results.timing.items()
     }
-    stated = {t: record["peak_memory"] for t, record in trials.items() if "peak_memory" in record}
     in_turn = lost(timed("training"), limit)
     if study.is_paired:
         errors = {
@@ -91,7 +90,7 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
         decoding=lost(timed("decoding")),
         more_parameters=_more(pair, {t: record.get("parameters") for t, record in trials.items()}),
         more_flops=_more(pair, {t: training_flops(record) for t, record in trials.items()}),
-        more_memory=_more(pair, timed("training", "MiB") or stated),
+        more_memory=_more(pair, timed("training", "MiB")),
     )
 
 

@@ -34,7 +34,7 @@ LEAST_EQUAL = 3  # values; fewer may be equal by chance
 MORE_EQUAL = 3  # times as many as chance gives
 LONG_CLIMB = 3  # times the least value; the largest one of a curve's steps
 PLANNED = "planned_steps"
-SIZES = ("parameters", "training_flops", "peak_memory")
+SIZES = ("parameters", "training_flops")
 KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
 WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
 SETS = {key: {*words} for key, words in WORDS.items()}
@@ -95,7 +95,7 @@ def _parts(name: str) -> list[str]:
 
 
 def find_size(name: str) -> str:
-    """Return which size of an arm a fact is by its name, such as `peak_memory`, or ""."""
+    """Return which size of an arm a fact is by its name, such as `parameters`, or ""."""
     last = SIZE_UNIT.sub("", _parts(name)[-1])
     return next((size for size in SIZES if last in WORDS[size]), "")
 
@@ -104,11 +104,12 @@ def find_size(name: str) -> str:
 def find_kind(name: str) -> str:
     """Infer the kind of a fact from its name, such as `config/trainer.learningRate`. The kind is
     `option` if a part of the name above makes it a setting, and no word of its own does."""
-    if RATE.fullmatch(name) or find_size(name) == "peak_memory":
+    if RATE.fullmatch(name):
         return "time"
     if name.startswith(OF_TASK):
         return "evaluation"
     *above, last = _parts(name)
+    last = SIZE_UNIT.sub("", last)
     if kinds := [kind for kind in KINDS if last in SETS[kind]]:
         return kinds[0]
     words, around = ({*re.findall("[a-z]+", text)} for text in (last, " ".join(above)))

@@ -291,9 +291,11 @@ def _as_arrow(data: Any) -> Any:
 def default_score(runs: Sequence[Run]) -> str:
     """Return the default score of the log format, or the only score of the runs."""
     names = {name for run in runs for name in run.scores}
-    others = {name for name in names if find_kind(name) == "time"}
-    others |= {name for name in names if TOKENS.fullmatch(name) or GRADIENT_NORM.fullmatch(name)}
-    known = sorted(names - others or names)
+    no_results = {name for name in names if find_kind(name) == "time"}
+    no_results |= {
+        name for name in names if TOKENS.fullmatch(name) or GRADIENT_NORM.fullmatch(name)
+    }
+    known = sorted(names - no_results or names)
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]

@@ -211,8 +211,8 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
         _, rows, codes = np.unique(named.keys, return_index=True, return_inverse=True)
         metrics = {cell_text(named.cell(row)): codes == code for code, row in enumerate(rows)}
     if step:  # beside its scores, the speed and the gradient norm are read along a curve
-        more = [n for n in facts if any(kind.fullmatch(n) for kind in ALONG)]
-        metrics |= dict.fromkeys((n for n in more if _is_numeric(columns[n])), True)
+        measured = [n for n in facts if any(kind.fullmatch(n) for kind in ALONG)]
+        metrics |= dict.fromkeys((n for n in measured if _is_numeric(columns[n])), True)
     along = numbers_of(columns[step], step, where).values if step else None
     rows_of = np.split(order, starts[1:])
     for name, chosen in metrics.items():
