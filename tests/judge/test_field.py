@@ -286,12 +286,15 @@ def test_an_outcome_called_like_a_setting_is_a_further_score():
 
 
 EPISODES = {"arm": ["base"] * 18 + ["new"] * 18, "seed": [0, 1, 2, 3, 4, 5] * 6}
+SUMMED = {name: [*own, own[0]] for name, own in table().items()}
 EPISODES |= {"ep": [0] * 6 + [1] * 6 + [2] * 6, "loss": [k / 7 for k in range(36)]}
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
+        (SUMMED | {"arm": [*SUMMED["arm"][:-1], "all"], "seed": [*range(12), None]}, "'all'"),
+        (table(acc=[0.61, 0.6, 0.62] * 2 + [61.0, 63.0, 62.0] * 2), "percentage"),
         (EPISODES | {"ep": EPISODES["ep"] * 2}, "--item 'ep'"),
         (table(lr=[1 / 300, 1 / 30] * 6), f"lr={1 / 300!r}"),
         (table(task=["arc", "boolq"] * 6, seed=[0, 0, 1, 1, 2, 2] * 2), "--item 'task'"),
@@ -299,7 +302,16 @@ EPISODES |= {"ep": [0] * 6 + [1] * 6 + [2] * 6, "loss": [k / 7 for k in range(36
 )
 def test_rows_of_other_kinds_are_refused(data, says):
     with refused("incomparable", match=says):
-        judge(data)
+        judge(data, score="acc" if "acc" in data else "loss")
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"), [("finished", [True, False]), ("exit_code", [0, 137])]
+)
+def test_columns_that_say_that_a_run_did_not_finish(column, cells):
+    with refused("unfinished"):
+        judge(table(**{column: [cells[0]] * 11 + [cells[1]]}))
+    assert judge(table(**{column: [cells[0]] * 12}))
 
 
 @pytest.mark.parametrize(

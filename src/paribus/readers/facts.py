@@ -16,11 +16,10 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, combinations
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +29,7 @@ from paribus.numbers import plural, some
 from paribus.readers.port import Run, Value, cell_text, is_number
 
 MOST_VALUES = 4  # of a fact, and arms, that a message names
-LEAST_EQUAL = 3  # values; fewer may be equal by chance
-MORE_EQUAL = 3  # times as many as chance gives
 LONG_CLIMB = 3  # times the least value; the largest one of a curve's steps
-PLANNED = "planned_steps"
 SIZES = ("parameters", "training_flops")
 KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
 WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
@@ -140,34 +136,6 @@ def values_of(runs: Iterable[Run], name: str) -> list[Value]:
     return [value for value in values if value == value]
 
 
-def speeds_of(runs: Sequence[Run]) -> list[float | None]:
-    """Return each run's speed as it measured it, by the first rate, or else the first time, that a
-    run has. The unit is that of the files."""
-    names = list(dict.fromkeys(n for run in runs for n in (*run.curves, *run.facts)))
-    for pattern, power in ((RATE, 1), (TIME, -1)):
-        for name in filter(pattern.fullmatch, names):
-            measured = [_measured(run, name) for run in runs]
-            if any(measured):
-                return [value and value**power for value in measured]
-    return [None] * len(runs)
-
-
-def sizes_of(run: Run) -> dict[str, float]:
-    """Return the sizes that a run states. The unit is that of the files."""
-    measured = {find_size(name): _measured(run, name) for name in (*run.curves, *run.facts)}
-    return {size: value for size, value in measured.items() if size and value}
-
-
-def _measured(run: Run, name: str) -> float | None:
-    """Return the mean of a run's curve, or its last value if it only rises, as seconds do."""
-    value = run.facts.get(name)
-    if name in run.curves:
-        values = run.curves[name][:, 1]
-        is_total = len(values) > 2 and bool((np.diff(values) > 0).all())
-        value = float(values[-1] if is_total else values.mean())
-    return value if is_number(value) and 0 < value < math.inf else None
-
-
 def find_seed(runs: Sequence[Run], name: str) -> str:
     """Return the name of the fact that holds seeds. If no run has `seed`, this is a similar fact,
     such as `config.trainer.seed` or `fold`."""
@@ -220,6 +188,7 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     """
     for fact in facts:
         _refuse_unequal(fact, arms, score)
+    _refuse_percent(arms, score)
     every = list(chain(*arms.values()))
     defines = [fact for fact in facts if fact.conclusion == "defines"]
     if TRAINING_LOSS.fullmatch(score):
@@ -269,6 +238,20 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         raise ParibusError(f"{why}; {ways}", code="incomparable")
 
 
+def _refuse_percent(arms: Arms, score: str) -> None:
+    """Raise ParibusError if a score is a fraction in one arm and a percentage in another."""
+    values = [
+        [v for run in runs if math.isfinite(v := run.scores.get(score, math.nan))]
+        for runs in arms.values()
+    ]
+    fractions = [m for own in values if own and max(own) <= 1 and (m := np.median(own)) > 0]
+    percents = [np.median(own) for own in values if own and 1 < min(own) <= max(own) <= 100]
+    if SHARE.search(score) and fractions and percents and 50 < percents[0] / fractions[0] < 200:
+        why = f"{score} is about {fractions[0]:g} in one arm and {percents[0]:g} in another, like"
+        why += " a fraction and a percentage; write both in one unit"
+        raise ParibusError(why, code="incomparable")
+
+
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
     """Raise ParibusError if a training loss seems to be summed over accumulated batches: it is a
     whole multiple of the evaluation loss in some arms alone, or it is proportional to the number of
@@ -300,67 +283,3 @@ def _as_text(value: Value | None) -> str:
     if value is None:
         return "not stated"
     return f"{value:g}" if isinstance(value, float) else f"{value:.40}"
-
-
-def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Finding]:
-    """Yield findings about the compared runs from their values and curves of `score`."""
-    every = list(chain(*arms.values()))
-    n_runs = plural(len(every), "run")
-    values = {
-        arm: Counter(filter(_is_fine, (run.scores.get(score, math.nan) for run in runs)))
-        for arm, runs in arms.items()
-    }
-    for first, second in combinations(arms, 2):
-        equal = list(values[first].keys() & values[second].keys())
-        # By chance about as many values are in both arms as are in one of them again.
-        repeats = sum(own.total() - len(own) for own in (values[first], values[second]))
-        if len(equal) >= max(LEAST_EQUAL, MORE_EQUAL * repeats):
-            text = f"{first} and {second} have {len(equal)} values of {score} in common, such as"
-            yield "equal_arms", f"{text} {equal[0]:g}: did the change take effect?"
-            break
-    for arm, own in values.items() if not SHARE.search(score) else ():
-        repeats = own.total() - len(own)
-        if repeats >= max(2, own.total() / MOST_VALUES):
-            text = f"{repeats} of {own.total()} values of {score} in {arm} repeat others, such as"
-            yield "equal_runs", f"{text} {own.most_common(1)[0][0]:g}: are runs there twice?"
-            break
-    repeated = []
-    for run in every:
-        steps, own = run.curves.get(score, np.empty((0, 2))).T
-        at = steps[-1:] if at_step is None else at_step
-        repeated += [run.source] if len(np.unique(own[steps == at])) > 1 else []
-    if repeated:
-        text = f"{len(repeated)} of {n_runs} have several values of {score} at the step that counts"
-        text += f", such as {repeated[0]}: the last in the file is taken. Do steps begin again, or"
-        yield "repeated_steps", f"{text} are rows of several kinds?"
-    if cut := [run.source for run in every if "cut" in run.facts]:
-        text = f"{plural(len(cut), 'file')} may be cut, such as {cut[0]}: the last line has no end."
-        yield "cut", text
-    if at_step is not None:
-        return
-    early = [run for run in every if _number(run, "steps") < _number(run, PLANNED)]
-    ends = {arm: [_end(run, score) for run in runs] for arm, runs in arms.items()}
-    spans = {arm: known for arm, own in ends.items() if (known := [n for n in own if n == n])}
-    if early or len(set().union(*spans.values())) > 1:
-        shown = [(arm, min(own), max(own)) for arm, own in spans.items()][:MOST_VALUES]
-        each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
-        if early:
-            each += f"; {len(early)} of {n_runs} ended before the last step planned"
-        text = f"Scores are those of the last step logged: {each}. A sampled history lacks its end:"
-        yield "other_lengths", f"{text} export all of it, or state --at-step."
-
-
-def _end(run: Run, score: str) -> float:
-    """Return the last step of a run's score curve, or of the run if it has no such curve."""
-    return run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
-
-
-def _number(run: Run, name: str) -> float:
-    """Return a fact of a run that is a number, or else NaN."""
-    value = run.facts.get(name)
-    return value if is_number(value) else math.nan
-
-
-def _is_fine(value: float) -> bool:
-    """Return whether a value has more than three digits, so that it rarely repeats by chance."""
-    return math.isfinite(value) and float(f"{value:.3g}") != value

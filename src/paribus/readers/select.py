@@ -69,15 +69,18 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
+    has_seeds = any(seed_of(run, section) for run in runs)
     for run in runs:
         if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
             reading.notes.append(f"Run {own} is the parent of others, and was left out.")
             continue
-        for name in (seed_of(run, section), *map(run.facts.get, ROW_NAMES)):
+        seed, label = seed_of(run, section), arm_of(run, section)
+        called = label if has_seeds and not seed else ""  # such as `all`, below the runs
+        for name in (seed, called, *map(run.facts.get, ROW_NAMES)):
             if str(name).casefold() in SUMMARIES:
                 why = f"a row is called '{name}' and is not a run; remove such rows"
                 raise ParibusError(why, code="incomparable")
-        by_label.setdefault(arm_of(run, section), []).append(run)
+        by_label.setdefault(label, []).append(run)
     return by_label
 
 

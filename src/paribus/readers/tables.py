@@ -61,7 +61,8 @@ UNFINISHED = re.compile(
     r"|preempt(?:ed|ing)|pruned|running|scheduled|started|timeout|unfinished|waiting)(?![a-z])",
     re.IGNORECASE,
 )
-YES = ("true", "1", "yes")  # cells of a column called `crashed` or the like
+YES, NO = ("true", "1", "yes"), ("false", "0", "no")  # cells of columns such as `crashed`
+FINISHED = ("completed", "done", "finished")  # names of columns that say NO of an unfinished run
 ALONG = (RATE, TIME, TOKENS, GRADIENT_NORM)  # names of columns beside the scores of a curve
 
 
@@ -309,6 +310,8 @@ def _add_its_end(run: Run) -> None:
             run.facts[NOT_FINISHED] = text
         elif UNFINISHED.fullmatch(name) and text in YES:
             run.facts[NOT_FINISHED] = name
+        elif (name.casefold() in FINISHED and text in NO) or (name == "exit_code" and text != "0"):
+            run.facts[NOT_FINISHED] = "not finished"
         elif STEPS.fullmatch(name) and isinstance(value, float):
             run.facts.setdefault("steps", value)
 

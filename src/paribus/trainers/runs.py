@@ -16,7 +16,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.readers.facts import TIME, TOKENS, check_values, sizes_of, speeds_of
+from paribus.readers.facts import TIME, TOKENS
 from paribus.readers.port import Run, is_number
 from paribus.readers.read import Reading, read, split_label
 from paribus.readers.select import (
@@ -37,6 +37,7 @@ from paribus.runs.trainer_runner import TrainerRunner, content_of, find_trainer,
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
+from paribus.trainers.run_values import check_values, sizes_of, speeds_of
 from paribus.untrusted_io import is_regular
 
 MOST_POINTS = 1_000  # of a curve that is recorded
