@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -208,7 +208,7 @@ class Metric:
         """The title for a narrow column: `validation loss`, `accuracy (%)`."""
         return self.title if self.is_share else self.label
 
-    @property
+    @cached_property
     def about(self) -> dict[str, Any]:
         """The metric as a record, without its name."""
         return {key: value for key, value in asdict(self).items() if key != "name"}

@@ -33,6 +33,7 @@ STUDY: dict[str, Any] = {
         "near": {"set": {"drawn.by": EFFECTS["near"]}},
         "far": {"set": {"drawn.by": EFFECTS["far"]}},
     },
+    "inference": {"choice": "fixed"},  # the best candidate, not the vertex
     "tuning": {"seeds": [101, 102], "grid": {"drawn.rate": RATES}},
 }
 

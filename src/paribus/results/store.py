@@ -24,7 +24,7 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -79,7 +79,7 @@ class ResultsFolder(Folder):
         path = self.records / "trials" / arm / f"seed-{seed}"
         return TrialFolder(path, arm, seed, not self.is_archive and not self.is_tuning)
 
-    @property
+    @cached_property
     def is_archive(self) -> bool:
         """True for folders written by `paribus archive`, which have no weights and are read
         only."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -256,8 +257,14 @@ class MemoryTrial(TrialFolder):
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Return the table `name`, or an empty one if there is none."""
-        kept = self.content[0].get(name, dict.fromkeys(COLUMNS[name], np.array([])))
+        if (kept := self.content[0].get(name)) is None:
+            return _empty_table(name)
         return pa.table({key: column(own) for key, own in kept.items() if key in (columns or kept)})
+
+
+@cache
+def _empty_table(name: str) -> pa.Table:
+    return pa.table({key: column(np.array([])) for key in COLUMNS[name]})
 
 
 def judge_runs(
