@@ -20,6 +20,7 @@ from paribus.statistics import Looks, OneLook, holm, paired_t
 
 from ..build import write_results
 from ..conftest import studies_in
+from ..tools import codes
 
 ARMS = {
     "baseline": {},
@@ -85,6 +86,19 @@ def test_contrasts_stop_apart_and_arms_go_on_as_long_as_they_are_needed(looked):
     decisions = {arm: said["decision"] for arm, said in looks[-1]["contrasts"].items()}
     assert decisions["layernorm"] == "effect"
     assert decisions["rmsnorm"] == "equivalence"
+
+
+def test_skewed_differences_that_stopped_a_study_are_warned_of(small_study, tmp_path):
+    study = small_study(arms={name: ARMS[name] for name in ("baseline", "layernorm")}, seeds=LOOKS)
+    for apart, is_skewed in ((0.0, False), (0.2, True)):  # of one seed
+
+        def loss(arm, seed, apart=apart):
+            effect = -1.0 + 0.001 * seed - apart * (seed == study.seeds[1])
+            return 3.0 + effect * (arm == "layernorm")
+
+        analysis = analyse(trained(study, tmp_path / str(apart), loss))
+        assert analysis.contrasts[0].sampling.decision == "effect"
+        assert ("skewed" in codes(decide(analysis))) == is_skewed
 
 
 def test_what_decides_is_the_test_over_all_looks(looked):

@@ -113,8 +113,10 @@ def test_planning(results):
         return out
 
     planned = plan("--pilot", results)
-    for words in ("tokens", "FLOPs", "device-hours", "pilot"):
+    for words in ("tokens", "FLOPs", "device-hours", "pilot", "4e+13", "time, 1 device"):
         assert words in planned
+    half = plan("--utilisation", "0.5", "--count", "8", "--price", "2.5")
+    assert all(words in half for words in ("5e+13", "time, 8 devices", "price"))
     assert "warning" in plan("--sd", "1.0") and "0.0100" in plan("--sd", "0.01")
 
 
@@ -159,6 +161,9 @@ class Refused(nn.Module):
         ("run quickstrt", "'quickstart'"),
         ("run quickstart --arms x", "--arms"),
         ("run quickstart --workers", "--workers"),
+        ("plan quickstart --count 8", "need --tflops"),
+        ("plan quickstart --tflops 989 --utilisation 1.5", "--utilisation"),
+        ("plan quickstart --tflops 989 --workers 2", "--count"),
         ("export results out", "--trial"),
         ("rn", "Unknown command"),
         ("run quickstart --set training.iteratons=3", "'iterations'"),

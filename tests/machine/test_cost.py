@@ -7,14 +7,16 @@ import pytest
 
 from paribus.engine.cost import (
     ASSUMED_VOCABULARY,
-    Rate,
     flops_per_token,
+    stated_rate,
     study_cost,
     trial_bytes,
     vocabularies_of,
 )
 from paribus.engine.model import count_parameters
 from paribus.study import Study, load_study
+
+from ..tools import refused
 
 LARGE: dict[str, Any] = {
     "name": "large",
@@ -53,17 +55,21 @@ def test_gpt3_xl_by_hand():
 
 def test_a_plan_by_hand():
     of = study()
-    cost = study_cost(of, vocabularies_of(of), rate=Rate(4e14, workers=8), price=2.5)
+    rate = stated_rate(of, 989.4, utilisation=0.4, count=64)
+    cost = study_cost(of, vocabularies_of(of), rate=rate, price=2.5)
     assert cost.vocabulary is None
     per_trial = 9_073_274_880 * 50_000_297_984
     assert cost.arms["baseline"].flops == per_trial
-    hours = per_trial / 4e14 / 3600
-    assert hours == pytest.approx(315.0, rel=1e-3)
+    hours = per_trial / (989.4e12 * 0.4) / 3600
+    assert hours == pytest.approx(318.4, rel=1e-3)
     assert cost.tokens == 10 * 50_000_297_984
     assert cost.device_hours == pytest.approx(10 * hours, rel=1e-4)
     # Eight at once on eight devices each, then the last two.
     assert cost.hours == pytest.approx(2 * hours / 8, rel=1e-4)
     assert cost.price == pytest.approx(2.5 * 10 * hours, rel=1e-4)
+    assert stated_rate(of, 989.4, utilisation=0.4, count=None).workers == 1
+    with refused("value", match="takes 8 devices"):
+        stated_rate(of, 989.4, utilisation=0.4, count=7)
 
 
 def test_tuning_is_of_each_arm():

@@ -4,12 +4,15 @@ import json
 
 import pytest
 
+import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
+from paribus.report.model import build_report
+from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, settle
 
-from ..build import registered
+from ..build import registered, write_results
 from ..tools import refused
 
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
@@ -96,6 +99,54 @@ def test_what_was_edited_later_is_invalid(small_study, fabricate, name, old, new
             settle(ResultsFolder(path), study, registered(study, DATA, "cpu"))
     verdict = decide(analyse(load_results(path)))[0]
     assert (verdict.outcome, verdict.evidence.invalid) == ("INVALID", "unregistered")
+
+
+DESCRIBED = {
+    "question": "Does LayerNorm help?",
+    "title": "LayerNorm",
+    "arms": {
+        "baseline": {},
+        "arm": {
+            "title": "with LayerNorm",
+            "description": "LN(x)",
+            "set": {"model.embedding.norm": "layernorm"},
+        },
+    },
+}
+
+
+def test_words_edited_in_the_results_are_found_and_shown_as_registered(small_study, tmp_path):
+    study, path = small_study(seeds=[1, 2, 3, 4, 5], **DESCRIBED), tmp_path / "r"
+    assert write_results(path, study, lambda arm, seed: 2.5 + 0.01 * seed).edited == ()
+    table = json.loads((path / "study.json").read_text())
+    table |= {"question": "Does the arm win?", "title": "The arm wins"}
+    table["arms"]["arm"] |= {"title": "the winner", "description": "better"}
+    (path / "study.json").write_text(json.dumps(table))
+    results = load_results(path)
+    assert results.edited == ("arms.arm.description", "arms.arm.title", "question", "title")
+    assert (results.study.question, results.study.title) == ("Does LayerNorm help?", "LayerNorm")
+    verdicts = decide(analyse(results))
+    assert verdicts[0].word != "INVALID"
+    report = build_report(verdicts)
+    assert report.gravest is not None and report.gravest.code == "edited"
+    page = render(results, verdicts.analysis, verdicts)
+    assert "Does LayerNorm" in page and "LN(x)" in page
+    assert not any(words in page for words in ("Does the arm win?", "The arm wins", "the winner"))
+    findings = paribus.verify(path).findings
+    for key in results.edited:
+        assert any(finding.startswith(f"study.json: {key} ") for finding in findings)
+
+
+def test_a_run_goes_on_with_edited_words_and_keeps_those_registered(small_study, tmp_path, caplog):
+    folder = ResultsFolder(tmp_path / "r")
+    for question in ("before", "after"):
+        study = small_study(question=question)
+        settle(folder, study, registered(study, DATA))
+        assert folder.read_study().question == "before"
+    (record,) = caplog.records
+    assert "question" in record.getMessage()
+    written = json.loads((folder.path / "registration.json").read_text())
+    assert written["words"]["question"] == "before"
 
 
 def test_seeds_are_added_by_a_second_stage_alone(small_study, fabricate):

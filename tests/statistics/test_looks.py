@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 from scipy.special import beta as beta_function, ndtri, stdtr
-from scipy.stats import norm
+from scipy.stats import norm, skew
 
-from paribus.statistics import Looks, OneLook, paired_t
+from paribus.statistics import Looks, OneLook, paired_t, skewness
 
 from .simulated_looks import characteristics
 
@@ -177,3 +177,13 @@ def test_a_look_too_early_to_reject_has_an_interval_without_ends():
     assert (interval.low, interval.high) == (-math.inf, math.inf)
     assert says.p_value() > 0.05
     assert says.detectable(power=0.8, alpha=0.05) == math.inf
+
+
+def test_skewness_is_that_of_scipy_at_any_scale():
+    values = np.random.default_rng(1).lognormal(size=12)
+    expected = skew(values, bias=False)
+    for scale in (1.0, -1e-9, 1e150):
+        g1, error = skewness(scale * values)
+        assert g1 == pytest.approx(math.copysign(1, scale) * expected)
+        assert error == pytest.approx(0.637302, abs=1e-6)  # of n = 12
+    assert skewness([1.0, 1.0, 1.0]) == skewness([1.0, 2.0]) == (0.0, 0.0)

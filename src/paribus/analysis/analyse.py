@@ -68,4 +68,5 @@ def analyse(results: Results) -> Analysis:
         reuse=read_reuse(folder),
         runs=runs,
         excluded=dict(runs.excluded if runs else failed),
+        edited=results.edited,
     )

@@ -292,6 +292,8 @@ class Analysis:
     Attributes:
         missing: labels of trials that are not finished.
         unregistered: why the records contradict the registration; empty if they agree.
+        edited: keys of descriptive texts edited after registration; `study` has the registered
+            texts.
         tasks: contrasts on the accuracy on each task, adjusted over all tasks of all contrasts.
         metrics: all compared metrics, by name.
         own_rule: the registered custom decision rule; empty for a shipped one.
@@ -327,6 +329,7 @@ class Analysis:
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
+    edited: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def n_trials(self) -> int:

@@ -89,14 +89,18 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
     options = where.options(study)
     if study.trainer != STACKED:
         return study, None
-    tflops = options.pop("tflops")
+    tflops, utilisation, count = (options.pop(key) for key in ("tflops", "utilisation", "count"))
     if tflops is None:
+        if utilisation or count:
+            raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
         from paribus.engine.execution.start import estimate, settled_budgets
 
         return settled_budgets(study), estimate(study, **options)
-    from paribus.engine.cost import Rate, study_cost, vocabularies_of
+    from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
-    rate = Rate(tflops * 1e12, where.workers or 1)
+    if where.workers:
+        raise ParibusError("--workers is of a measured plan; with --tflops state --count devices")
+    rate = stated_rate(study, tflops, utilisation=utilisation or UTILISATION, count=count)
     return study, study_cost(study, vocabularies_of(study), rate=rate, price=where.price)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeFloat, PositiveFloat, PositiveInt
+from cyclopts.validators import Number
 from rich.console import Console, RenderableType
 from rich.theme import Theme
 
@@ -137,12 +138,16 @@ class Planned(Crew):
 
     Attributes:
         stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
-        tflops: Do not measure: a device trains with this many 10^12 FLOPs per second.
+        tflops: Do not measure: a device's peak of 10^12 dense FLOPs per second (data sheet).
+        utilisation: With --tflops: the share of the peak that training reaches; by default 0.4.
+        count: With --tflops: the number of devices, by default those of one trial.
         price: The price of a device for an hour.
     """
 
     stack: int | None = None
     tflops: PositiveFloat | None = None
+    utilisation: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] | None = None
+    count: PositiveInt | None = None
     price: NonNegativeFloat | None = None
 
 

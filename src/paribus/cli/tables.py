@@ -104,14 +104,16 @@ def costs(study: Study, cost: Cost | None) -> Table:
         "FLOPs in all": f"{cost.flops:.4g}",
     }
     if rate is None or cost.hours is None or cost.device_hours is None:
-        values["time"] = "not measured, a step here takes long: --tflops X states the speed"
+        values["time"] = "not measured, a step here takes long: --tflops X plans for a device"
     else:
+        at_once = numbers.plural(rate.workers * study.resources.devices, "device")
         if rate.step_seconds:
+            at_once = numbers.plural(rate.workers, "worker")
             values["one step, measured"] = f"{_amount(rate.step_seconds * 1e3)} ms"
         values |= {
             "FLOPs per second, a device": f"{rate.flops_per_second:.4g}",
             "device-hours": _amount(cost.device_hours),
-            f"time, {numbers.plural(rate.workers, 'worker')}": numbers.duration(cost.hours * 3600),
+            f"time, {at_once}": numbers.duration(cost.hours * 3600),
         }
     if cost.price is not None:
         values["price"] = _amount(cost.price)

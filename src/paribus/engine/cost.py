@@ -22,6 +22,8 @@ from paribus.errors import ParibusError
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import arm_of
 
+UTILISATION = 0.4
+"""Default share of a device's peak (46% in PaLM, Chowdhery et al. 2022, appendix B)."""
 ASSUMED_VOCABULARY = 50_257
 """GPT-2's vocabulary (Radford et al. 2019), used if the tokenizer's is not known yet."""
 
@@ -108,6 +110,19 @@ class Rate:
     flops_per_second: float
     workers: int = 1
     step_seconds: float | None = None
+
+
+def stated_rate(study: Study, tflops: float, *, utilisation: float, count: int | None) -> Rate:
+    """Return the speed of `count` devices (None: those of one trial) with a peak of `tflops` 10^12
+    FLOPs per second each. Raises ParibusError if a trial takes more devices."""
+    devices = study.resources.devices
+    workers = 1 if count is None else count // devices
+    if not workers:
+        raise ParibusError(
+            f"--count {count}: a trial of '{study.name}' takes {devices} devices; state as many, "
+            "or set resources.devices_per_trial"
+        )
+    return Rate(tflops * 1e12 * utilisation, workers)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from paribus.decision.reach import least_events_p
 from paribus.decision.verdict import is_of_text
 from paribus.errors import one_line
 from paribus.report.cells import TESTS, change_text, join_some, key_text
-from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.statistics import DESCRIPTIVE_BELOW, skewness
 from paribus.study import Study
 
 MOST_SEEDS = 3  # that a caution names
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
+SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 # What a control that is not proven means.
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
@@ -91,6 +92,13 @@ CAUTIONS: list[tuple[str, int, bool, Condition]] = []
 def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condition], None]:
     """Register a function as the condition of a caution."""
     return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
+
+
+@caution("edited", 3, judged=False)
+def _(c: Context) -> Iterator[str]:
+    if c.analysis.edited:
+        keys = numbers.some(c.analysis.edited, MOST_SEEDS)
+        yield f"Edited after registration, and shown as registered: {keys}."
 
 
 @caution("excluded", 3, judged=False)
@@ -252,6 +260,20 @@ def _(c: Context) -> Iterator[str]:
         f"Other tests disagree: {' and '.join(disagreeing)}. The {TESTS[says.test]} was registered "
         f"and decides (Holm p {numbers.p_equals(c.contrast.holm_p)})."
     )
+
+
+@caution("skewed", 2)
+def _(c: Context) -> Iterator[str]:
+    is_look = c.contrast.sampling is not None and c.contrast.sampling.look
+    if not is_look or c.contrast.by_run is None or not c.contrast.significant(c.alpha):
+        return
+    skew, error = skewness([pair.delta for pair in c.contrast.by_run.pairs])
+    if abs(skew) > SKEWED * error:
+        yield (
+            f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "
+            "interim analyses assume normal differences: with strong skew an effect is claimed too "
+            "often."
+        )
 
 
 @caution("resolution", 2)

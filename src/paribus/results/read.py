@@ -22,7 +22,7 @@ from paribus.results.formats import COLUMNS, as_model, read_as
 from paribus.results.heldout_part import Tested, on_heldout_part, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.records import Timing, Trial, distinct, records_of
-from paribus.results.registration import read_registration
+from paribus.results.registration import edited_words, read_registration, with_words
 from paribus.results.store import (
     DATA,
     TEST_PART,
@@ -49,6 +49,8 @@ class Results:
         looks: entries of the looks taken so far; () without a plan of looks.
         tested: folders of the trials' scores on the sealed test part; empty before it is opened.
         held: folders of held-out scores, if not in the trials' own records (`judged`).
+        edited: keys of descriptive texts in study.json that differ from the registered ones;
+            `study` has the registered ones.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class Results:
     looks: tuple[Entry, ...] = ()
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
     _tables: dict[str, dict[Trial, pa.Table]] = field(
         default_factory=dict, init=False, compare=False
     )
@@ -365,7 +368,9 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     run may be in progress; trials that finish later are not included.
     """
     folder = ResultsFolder(Path(path))
-    root, study = root_digest(folder.path), folder.read_study(trust=trust)
+    root, written = root_digest(folder.path), folder.read_study(trust=trust)
+    registered = read_registration(folder)
+    study = with_words(written, registered) if registered else written
     form, trials = records_of(study), [folder.trial(*trial) for trial in study.trials]
     finished = tuple(trial for trial in trials if trial.is_finished)
     records: dict[Trial, dict[str, Any]] = {}
@@ -388,6 +393,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
         root=root,
         looks=looks,
         tested=read_heldout(folder, finished),
+        edited=edited_words(written, registered) if registered else (),
     )
 
 

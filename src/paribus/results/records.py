@@ -72,6 +72,7 @@ class Registration(Record):
     data: dict[str, Table]
     sources: dict[str, str]
     repeated: dict[str, Table]
+    words: Table
     tasks: Table = {}
     stages: Table = {}
     trainer: Table = {}

@@ -8,6 +8,7 @@ new registration; the previous one is kept next to it.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.comparison import differences
+from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric
@@ -33,11 +35,13 @@ from paribus.study import (
     is_untuned,
     measuring_record,
     own_digests,
+    parse_study,
 )
 from paribus.study.custom_code import EXAMPLES, SOURCES, digests_of, own_files, source_name
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 
-FIRST = ("packages", "code")  # stay as first registered; compared on their own
+WORDS = "words"  # that only describe the study: the registered ones are shown
+FIRST = ("packages", "code", WORDS)  # stay as first registered; compared on their own
 FILE = "registration.json"
 OWN_FILE = re.compile(r".*[.:]([\w-]+\.py)$")  # the end of a key that names its digest
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
@@ -64,6 +68,7 @@ def registration(
     """
     return {
         **from_study(study, tasks),
+        WORDS: words_of(study),
         "metrics": {name: metric.about for name, metric in metrics.items()},
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
@@ -127,7 +132,10 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
             "choose another folder with --results",
             code="different",
         )
-    folder.create(study)
+    if edited := edited_words(study, before):
+        words = "edited after registration, and shown as registered: %s"
+        logging.getLogger("paribus").warning(words, some(edited))
+    folder.create(with_words(study, before))
     if list(study.seeds) != before["seeds"]:  # `paribus extend` was interrupted
         kept = {name: before[name] for name in FIRST if name in before}
         supersede(folder, before | wanted | kept, {"results_when_registered": finished})
@@ -170,9 +178,9 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return the dotted keys that differ between two registrations.
 
-    Added seeds and package versions are ignored, because they may change.
+    Added seeds, package versions and descriptive texts are ignored, because they may change.
     """
-    apart = {"seeds", "study_digest", "stages", "packages"}  # seeds decide the digest too
+    apart = {"seeds", "study_digest", "stages", "packages", WORDS}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
     names = (OWN_FILE.sub(r"\1", key) for key in differences(*compared))
     return list(dict.fromkeys("source of paribus" if name == "code" else name for name in names))
@@ -233,3 +241,27 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
         if results / SOURCES / name != file:  # not where the study was read from there
             write_bytes(results / SOURCES / name, content)
     return kept
+
+
+def words_of(study: Study) -> dict[str, Any]:
+    """Return the title, the question, and the titles and descriptions of arms and interactions."""
+    arms, interactions = {"title", "description"}, {"title"}
+    parts = {"arms": {"__all__": arms}, "interactions": {"__all__": interactions}}
+    return study.model_dump(include={"title": True, "question": True, **parts})
+
+
+def edited_words(study: Study, registered: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys of descriptive texts that differ from the registered ones, such as
+    `arms.new.title`."""
+    return tuple(changes(registered[WORDS], words_of(study)))
+
+
+def with_words(study: Study, registered: Mapping[str, Any]) -> Study:
+    """Return `study` with its registered title, question and descriptions."""
+    if not edited_words(study, registered):
+        return study
+    words, table = registered[WORDS], study.model_dump()
+    for kind in ("arms", "interactions"):
+        table[kind] = {name: part | words[kind].get(name, {}) for name, part in table[kind].items()}
+    table |= {"title": words["title"], "question": words["question"]}
+    return parse_study(table, folder=study.folder, foreign=study.is_foreign)

@@ -49,7 +49,7 @@ from .contrast import (
 )
 from .conventions import DESCRIPTIVE_BELOW, Interval, StatisticsError
 from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, joined
-from .looks import Boundary, Looks, OneLook
+from .looks import Boundary, Looks, OneLook, skewness
 from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
 from .proportions import EventRates, event_rates, fisher_exact, mcnemar

@@ -281,3 +281,18 @@ class OneLook:
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """Return McNemar's p over all looks."""
         return self.other_p(event_rates(baseline, treatment).p_value)
+
+
+def skewness(values: Sequence[float]) -> tuple[float, float]:
+    """Return the sample skewness G1 and its standard error for normal values; zeros if undefined.
+
+    Joanes and Gill (1998, The Statistician 47, 183-189).
+    """
+    x = np.asarray(values, dtype=float)
+    n = len(x)
+    if n < 3 or not np.ptp(x) > 0:
+        return 0.0, 0.0
+    deviations = (x - x.mean()) / np.ptp(x)  # of any magnitude
+    g1 = float((deviations**3).mean() / (deviations**2).mean() ** 1.5)
+    error = math.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
+    return g1 * math.sqrt(n * (n - 1)) / (n - 2), error

@@ -121,6 +121,7 @@ def registration_findings(results: Results) -> Iterator[str]:
     if registered is None:
         yield "registration.json is missing; nothing shows what was fixed before the runs"
         return
+    yield from (f"study.json: {key} was edited after registration" for key in results.edited)
     study = results.study
     for name, value in from_study(study, registered["tasks"]).items():
         if not agree(registered.get(name), value):
