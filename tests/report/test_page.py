@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import vl_convert
+from scipy.stats import ttest_1samp
 
 import paribus.figures
 from paribus.analysis import analyse
@@ -14,7 +15,7 @@ from paribus.report import page as scripts
 from paribus.report.figures import Figure, draw
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.page import render, write_report
-from paribus.report.tables import accuracy_table
+from paribus.report.tables import accuracy_table, contrasts
 from paribus.results import Results, load_results
 
 from ..build import write_results
@@ -76,6 +77,26 @@ def test_all_diverged(small_study, fabricate):
     page = page_of(results)
     assert "diverged" in page
     assert "nan" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL).lower()
+
+
+def test_every_contrast_is_shown_in_full(five, page):
+    analysis = analyse(five)
+    table = contrasts(analysis)
+    shown = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    assert len(shown) == sum(c.decided is not None for c in analysis.contrasts) > 2
+    row, contrast = shown[0], analysis.contrasts[0]
+    scores = np.array([(pair.baseline, pair.treatment) for pair in contrast.by_run.pairs])
+    deltas = scores[:, 1] - scores[:, 0]
+    assert (row["n"], row["SD"]) == ("5", f"{deltas.std(ddof=1):.4f}")
+    assert row["r"] == f"{np.corrcoef(scores.T)[0, 1]:.2f}"
+    ends = ttest_1samp(deltas, 0).confidence_interval(0.9)
+    assert row["90%"] == f"[{ends.low:+.4f}, {ends.high:+.4f}]"
+    size = contrast.by_run.g_interval()
+    assert row["g [95%]"] == f"{contrast.by_run.g:+.2f} [{size.low:+.2f}, {size.high:+.2f}]"
+    assert row["detectable"] == f"{contrast.decided.detectable:.4f}"
+    assert contrast.checks[0].disagrees
+    assert row["studentized bootstrap p"] == f"{contrast.checks[0].p_value:.3f} (disagrees)"
+    assert 'id="contrasts"' in page and row["g [95%]"] in page
 
 
 def test_equal_records_give_an_equal_page(five, page):

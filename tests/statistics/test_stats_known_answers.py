@@ -48,6 +48,10 @@ def test_sleep_paired_t_agrees_with_r():
 
 def test_sleep_effect_size_sign_flip_and_equivalence():
     assert paired_contrast(DRUG_2, DRUG_1, seed=0).g == pytest.approx(-1.173925, abs=5e-7)
+    # effectsize::hedges_g of the same pairs: [-1.94, -0.38].
+    ends = paired_contrast(DRUG_2, DRUG_1, seed=0).g_interval()
+    assert ends is not None
+    assert (ends.low, ends.high) == pytest.approx((-1.94, -0.38), abs=0.005)
     assert sign_flip(SLEEP, seed=0) == (4 / 1024, 2 / 1024)
     tost = decided(paired_t(SLEEP), "paired_t", margin=3)
     assert tost.equivalence_p == pytest.approx(0.00265557, abs=5e-9)

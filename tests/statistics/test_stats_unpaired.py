@@ -56,6 +56,11 @@ def test_sleep_effect_size_agrees_with_effsize():
     # effsize::cohen.d(extra ~ group, sleep): -0.8321811, times J(18).
     # J(18) = 8! / (3 Gamma(8.5)), Hedges (1981).
     assert contrast.g == pytest.approx(-0.8321811 * 0.957647, abs=5e-6)
+    # effectsize::cohens_d(extra ~ group, sleep): [-1.74, 0.09], times J(18).
+    ends = contrast.g_interval()
+    assert ends is not None
+    assert (ends.low, ends.high) == pytest.approx((-1.74 * 0.957647, 0.09 * 0.957647), abs=0.006)
+    assert unpaired_contrast(DRUG_2[:4], DRUG_1).g_interval() is None
 
 
 @pytest.mark.parametrize(("first", "second", "printed"), EXAMPLES)

@@ -61,6 +61,7 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     yield tables.task_contrast_table(analysis)
     yield tables.stability(analysis)
     yield from tables.primary(analysis)
+    yield tables.contrasts(analysis)
     yield tables.secondary(analysis)
     yield escape(tables.not_measured(analysis))
     yield tables.controls(analysis)

@@ -51,15 +51,6 @@ def _tests(contrast: Contrast) -> dict[str, str]:
     return {"p": numbers.p_value(contrast.p), "Holm p": numbers.p_value(contrast.holm_p)}
 
 
-def _effect(contrast: Contrast) -> dict[str, str]:
-    """Return the p of equivalence and the effect size."""
-    size = contrast.by_run and contrast.by_run.g
-    return {
-        "TOST p": numbers.p_value(contrast.equivalence_holm_p if contrast.tested else None),
-        "g": numbers.signed(size or None, 2),
-    }
-
-
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
     """Return a table for each primary endpoint: every arm, its contrast, and its word."""
     study, change = analysis.study, _change_label(analysis.study)
@@ -72,7 +63,8 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
             if reference := study.reference(arm):
                 contrast = analysis.contrast(arm, metric.name)
                 row |= {change: change_text(contrast), **_tests(contrast)}
-                row |= _effect(contrast)
+                equivalence_p = contrast.equivalence_holm_p if contrast.tested else None
+                row["TOST p"] = numbers.p_value(equivalence_p)
                 row |= _against(study, reference)
                 row["word"] = words.get((arm, metric.name), "")
             rows.append(row)
@@ -83,7 +75,7 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
             margin = f"margin ±{metric.stated_text(endpoint.margin)}"
         caption = (
             f"{metric.title}: mean and SD over seeds, and the change with its unadjusted interval "
-            f"and p ({margin}{tests}). TOST p is of equivalence; g is Hedges' effect size."
+            f"and p ({margin}{tests}). TOST p is of equivalence."
         )
         name = "primary" if endpoint is study.primary else f"primary-{metric.name}"
         tables.append(table_of(name, caption, rows, metric.title))
@@ -121,10 +113,44 @@ def secondary(analysis: Analysis) -> Table:
             row = {"endpoint": "" if i else metric.title, "arm": study.called[arm]}
             row |= _mean(analysis, arm, metric)
             if study.reference(arm):
-                row[_change_label(study)] = change_text(analysis.contrast(arm, metric.name))
+                contrast = analysis.contrast(arm, metric.name)
+                row |= {_change_label(study): change_text(contrast), **_tests(contrast)}
             rows.append(row)
     caption = f"Other endpoints: mean and SD over seeds, and the change. {not_measured(analysis)}"
     return table_of("secondary", caption.strip(), rows)
+
+
+def contrasts(analysis: Analysis) -> Table:
+    """Return a table of what no other table has of every contrast: spread, effect size with its
+    interval, the interval of equivalence, the detectable effect and the other tests."""
+    alpha, rows = analysis.study.inference.alpha, []
+    for c in analysis.contrasts:
+        says, by_run, metric = c.decided, c.by_run, c.declared
+        if says is None or by_run is None:
+            continue
+        ends, size = says.equivalence_interval, by_run.g_interval(1 - alpha)
+        row = {"endpoint": metric.short_title} | _pair(analysis.study, c) | {"n": str(says.n)}
+        row["SD"] = metric.size_text(by_run.sd)
+        if by_run.pairs:
+            scores = [(pair.baseline, pair.treatment) for pair in by_run.pairs]
+            with np.errstate(all="ignore"):  # NaN if an arm's scores are equal
+                row["r"] = numbers.fixed(float(np.corrcoef(scores, rowvar=False).ravel()[1]), 2)
+        span = f" {numbers.interval(size.low, size.high, 2)}" if size else ""
+        row[f"g [{numbers.level(alpha)}]"] = numbers.signed(by_run.g, 2) + span
+        if says.has_interval:
+            row[numbers.level(2 * alpha)] = metric.span_text(ends.low, ends.high)
+        row["detectable"] = metric.size_text(says.detectable)
+        for check in c.checks:
+            disagrees = " (disagrees)" if check.disagrees else ""
+            row[f"{check.test} p"] = numbers.p_value(check.p_value) + disagrees
+        rows.append(row)
+    related = "correlation r of the arms over seeds, " if analysis.study.is_paired else ""
+    caption = (
+        f"Every contrast: SD of the differences, {related}Hedges' effect size g, the "
+        f"{numbers.level(2 * alpha)} interval (inside the margin it shows equivalence), the change "
+        f"detected with {analysis.study.inference.power:.0%} power, and p of the other tests."
+    )
+    return table_of("contrasts", caption, rows, "every contrast")
 
 
 def not_measured(analysis: Analysis) -> str:
@@ -409,6 +435,7 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         tuning_table(analysis),
         *primary(analysis, verdicts),
         decision(analysis, verdicts),
+        contrasts(analysis),
         secondary(analysis),
         stability(analysis),
         costs(analysis),

@@ -18,10 +18,12 @@ from numpy.typing import ArrayLike
 from .conventions import ALPHA, DESCRIPTIVE_BELOW, POWER, RESAMPLES, Interval, checked_scores
 from .crossed import crossed_bootstrap, crossed_components
 from .looks import OneLook
+from .power import noncentral_t_cdf, root
 from .resampling import paired_bootstrap, sign_flip
 from .stages import Stages
 from .t_test import TTest, arm_summary, least_sd, mean_and_sd, paired_deltas, paired_t, welch
 
+LARGEST_T = 1e3  # beyond it the noncentral t is inexact in double precision
 INTERVAL_FROM = 3  # pairs, or runs of each arm
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
 
@@ -158,6 +160,27 @@ class RunContrast:
     pairs: tuple[Pair, ...] = ()
     runs: tuple[int, ...] = ()
     sds: tuple[float, ...] = ()
+
+    def g_interval(self, level: float = 1 - ALPHA) -> Interval | None:
+        """Return the interval of `g`; None for fewer than five pairs, or if almost nothing varies.
+
+        It inverts the noncentral t (Steiger and Fouladi 1997).
+        """
+        size = 1 / sum(1 / runs for runs in self.runs) if self.runs else self.n
+        df, t = sum(self.runs or [self.n + 1]) - 2, math.inf
+        if self.sd:
+            t = self.mean / self.sd * math.sqrt(size)
+        unit = hedges_g(1.0, math.sqrt(size), df)
+        if self.n < DESCRIPTIVE_BELOW or unit is None or abs(t) > LARGEST_T:
+            return None
+        reach, within = 10 + 8 * abs(t), 1e-4 * (1 + abs(t))
+
+        def end(p: float) -> float:
+            return unit * root(
+                lambda ncp: noncentral_t_cdf(t, df, ncp) - p, t - reach, t + reach, within
+            )
+
+        return Interval(end((1 + level) / 2), end((1 - level) / 2), level)
 
 
 def paired_contrast(
