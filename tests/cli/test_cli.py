@@ -120,6 +120,20 @@ def test_planning(results):
     assert "warning" in plan("--sd", "1.0") and "0.0100" in plan("--sd", "0.01")
 
 
+def test_error_rates_are_those_of_studies_of_the_baseline_against_itself(folder, monkeypatch):
+    def train(study, path, _where):
+        """Train nothing; the first study has an effect by chance."""
+        effect = 1.0 * path.name.endswith("1")
+        loss = lambda arm, seed: 2.0 + effect * (arm != "baseline") + seed**2 % 7 / 1e3  # noqa: E731
+        return write_results(path, study, lambda arm, seed: loss(arm, seed) + len(arm) * seed / 1e3)
+
+    monkeypatch.setattr("paribus.cli.commands.train", train)
+    code, out, err = verb("run", "study.toml", "--null", "2", "--set", "seeds=[1, 2, 3, 4, 5]")
+    assert code == 0, err
+    assert "BETTER or WORSE in 1 of 2 studies" in out and "1.3% to 98.7%" in out.replace("\n", " ")
+    assert (folder / "results" / "tiny-null" / "2" / "study.json").exists()
+
+
 def test_check_says_what_differs(folder):
     with in_one_process():
         code, out, err = verb("check", "study.toml")

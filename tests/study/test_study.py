@@ -11,6 +11,7 @@ from paribus.digests import canonical_json, changes, flatten
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study, parse_override, parse_study
 from paribus.study.base import shortened
+from paribus.study.null_study import null_studies
 
 from ..studies.scripts import HOME, all_studies
 from ..tools import refused
@@ -115,6 +116,22 @@ def test_names_are_limited_in_bytes_as_folders_are():
     assert tuning.endswith("-tuning") and len(tuning.encode()) <= 255
     with refused("value", match="at most 60 characters"):
         parse_study(tomllib.loads(MINIMAL.replace("minimal", wide + "a")), folder=Path())
+
+
+def test_null_studies_compare_the_baseline_with_itself(small_study):
+    norm = {"model.embedding.norm": "layernorm"}
+    arms = {"baseline": {}, "norm": {"set": norm}, "deep": {"set": norm, "reference": "norm"}}
+    arms["deep"]["set"] = norm | {"model.n_layer": 3}
+    tuning = {"seeds": [101, 102], "grid": {"training.optimizer.learning_rate": [1e-3, 1e-2]}}
+    study = small_study(arms=arms, seeds=[1, 2, 3], tuning=tuning)
+    nulls = null_studies(study, 4)
+    for null in nulls:
+        assert null.contrasts == study.contrasts and null.setting("baseline").model.n_layer == 2
+        assert null.differences("norm") == {"model.init.salt": (0, 2)}
+        assert null.differences("deep") == {"model.init.salt": (2, 3)}
+    seeds = [seed for null in nulls for seed in (*null.seeds, *null.tuning.seeds)]
+    assert len(set(seeds)) == len(seeds) == 4 * (3 + 2)
+    assert [null.digest for null in nulls[:2]] == [null.digest for null in null_studies(study, 2)]
 
 
 def test_a_key_may_be_new_where_the_user_chooses_the_keys():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.types import PositiveInt
 from rich.markup import escape
 
 from paribus.cli.options import (
@@ -177,12 +178,19 @@ def run(
     results: ResultsPath = None,
     where: Training = TRAINING,
     pdf: Pdf = True,
+    null: PositiveInt | None = None,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
-    """Train, evaluate, decide, report; run it again to continue."""
+    """Train, evaluate, decide, report; run it again to continue.
+
+    Args:
+        null: Measure error rates instead: so many studies of the baseline against itself.
+    """
     loaded = _load(study, set_, trust)
+    if null:
+        return _run_null(loaded, null, results, where)
     from paribus.cli import tables
     from paribus.results import extended
     from paribus.results.store import results_folder
@@ -190,6 +198,38 @@ def run(
     staged = extended(loaded, results_folder(loaded, results))
     warnings = "\n".join(tables.design(staged))
     return _finish(train(loaded, results, where, before=warnings), answer, pdf=pdf)
+
+
+def _run_null(study: Study, number: int, results: Path | None, where: Training) -> int:
+    """Run studies of the baseline against itself, and print how often their words are wrong."""
+    from collections import Counter
+
+    from scipy.stats import binomtest
+
+    from paribus import numbers
+    from paribus.analysis import analyse
+    from paribus.decision import decide
+    from paribus.results.store import results_folder
+    from paribus.study.null_study import null_studies
+
+    home = results or results_folder(study, None).path.with_name(f"{study.name}-null")
+    words, wrong = Counter[str](), 0
+    for k, null in enumerate(null_studies(study, number), start=1):
+        show(f"study {k} of {number} of the baseline against itself")
+        folder = home / str(k)
+        own = [verdict.word for verdict in decide(analyse(train(null, folder, where)))]
+        if "INVALID" in own:
+            raise ParibusError(f"{folder} cannot be judged: `paribus report {folder}` says why")
+        wrong += not {"BETTER", "WORSE"}.isdisjoint(own)
+        words.update(own)
+    ends = binomtest(wrong, number).proportion_ci()
+    show(
+        ", ".join(f"{word} {n}" for word, n in words.most_common()),
+        f"BETTER or WORSE in {wrong} of {numbers.plural(number, 'study', 'studies')} without an "
+        f"effect: {wrong / number:.1%}, 95% interval {ends.low:.1%} to {ends.high:.1%}; nominal "
+        f"{study.inference.alpha:.1%}",
+    )
+    return 0
 
 
 def report(

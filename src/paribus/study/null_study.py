@@ -1,0 +1,40 @@
+"""A/A studies: the baseline against itself, so that every effect found is a false one."""
+
+from __future__ import annotations
+
+from paribus.errors import ParibusError
+from paribus.study.base import shortened
+from paribus.study.study import Study, built
+from paribus.study.trainer import STACKED
+
+SALT = "model.init.salt"  # draws other initial values from the same distributions
+
+
+def null_studies(study: Study, number: int) -> list[Study]:
+    """Return `number` A/A studies of `study`, each on seeds of its own, and tuned as it is.
+
+    Every arm becomes the baseline with other initial values, on the same batches. All else, such as
+    contrasts, looks and rule, is the study's. Raises ParibusError for other trainers' studies.
+    """
+    if study.trainer != STACKED:
+        raise ParibusError(
+            f"an A/A study draws other initial values, and trainer '{study.trainer}' cannot; give "
+            "a study of the built-in trainer",
+            code="conflict",
+        )
+    n_seeds, n_tuning = len(study.seeds), len(study.tuning.seeds) if study.tuning else 0
+    salt, studies = study.setting(study.baseline).model.init.salt, []
+    for k in range(number):
+        table = study.model_dump(exclude={"stages"})
+        first = 1 + k * (n_seeds + n_tuning)
+        table["name"] = shortened(study.name, f"-null-{k + 1}")
+        table["seeds"] = list(range(first, first + n_seeds))
+        if study.tuning:
+            table["tuning"]["seeds"] = list(range(first + n_seeds, first + n_seeds + n_tuning))
+        for i, arm in enumerate(study.arms):
+            overrides = study.arms[study.baseline].set
+            if arm != study.baseline:
+                overrides = overrides | {SALT: salt + 1 + i}
+            table["arms"][arm] |= {"set": overrides, "description": "the baseline again"}
+        studies.append(built(table, folder=study.folder, foreign=study.is_foreign))
+    return studies
