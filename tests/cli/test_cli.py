@@ -186,7 +186,7 @@ class Refused(nn.Module):
         ("run syntax.toml", "valid TOML"),
         ("run study.toml --set data.path=nowhere.txt", "not exist"),
         ("run study.toml --set decision.rule=luck", "'luck'"),
-        ("run study.toml --set model.modules.mlp=own.py:Refused", "must give (2, 16, 16)"),
+        ("run study.toml --set model.modules.mlp=own.py:Refused", "must return (2, 16, 16)"),
         ("run study.toml --results other", "a study"),
         ("run study.toml --results text.txt/deeper", "cannot write"),
     ],

@@ -79,7 +79,7 @@ ODD = {
     ),
     "a probe over all replicas": (
         *probe('return step.weights["blocks.0.mlp.up.weight"].mean().expand(len(step.tokens))'),
-        r"other bits \(measured\).*ideas.py:mine.*mixes replicas",
+        r"different results \(measured\).*ideas.py:mine.*mixes replicas",
     ),
     "an average of another shape": (
         "training.average.kind",

@@ -1,5 +1,4 @@
-"""Optional training engine: trains, evaluates and exports models (`pip install
-paribus[train]`).
+"""Optional training engine (`pip install paribus[train]`): trains, evaluates and exports models.
 
 Without the engine, paribus still reads, analyses, reports and checks finished studies.
 """
@@ -15,5 +14,5 @@ INSTALL = "pip install 'paribus[train]'"
 
 @cache
 def has_engine() -> bool:
-    """Return whether all packages of the engine are installed, without importing them."""
+    """Return whether all packages that the engine needs are installed, without importing them."""
     return all(importlib.util.find_spec(name) for name in PACKAGES)

@@ -1,9 +1,8 @@
-"""A dry run of every arm before training, and the repetition of a trial's first steps.
+"""Dry run of every arm before training, and re-training of a trial's first steps.
 
-Custom code is built and called: a step from two equal states must give equal bits, whatever the
-other replicas of a stack hold; a later token must not change a prediction; and a window is
-evaluated with the user's measures. Sources of custom code are recorded at registration and with
-every trial.
+The dry run builds and calls custom code. It checks that a step repeated from the same state gives
+the same bits, whatever the other replicas in the stack hold; that no prediction depends on a later
+token; and that the user's measures can evaluate a window.
 """
 
 from __future__ import annotations
@@ -48,10 +47,14 @@ def check_arm(
     *,
     graphs: bool = True,
 ) -> list[str]:
-    """Try one training step and one evaluation of `arm`, in a stack of `stack_size` replicas.
+    """Try one training step and one evaluation of `arm`; return a list of warnings.
 
-    `graphs` says whether a step is recorded on a GPU, and replayed, as training does. A large model
-    on a CPU is built but not computed, because that would take minutes. Returns a list of warnings.
+    A large model on a CPU is built but not run, because a step would take minutes.
+
+    Args:
+        stack_size: number of replicas in the stack.
+        graphs: whether to capture and replay the step as a CUDA graph, as training does on a GPU.
+
     Raises ParibusError if the arm cannot be trained.
     """
     setting, where, V = study.setting(arm), f"arm '{arm}'", dataset.vocab_size
@@ -64,7 +67,7 @@ def check_arm(
                 model = build_model(setting, V, study.folder, device="meta")
                 parameter_groups([setting], model, study.folder)
                 find_loss(setting.training.loss, study.folder)
-                return ["arms were built but not tried, because a step here would take minutes"]
+                return ["arms were built but not run, because a step would take minutes here"]
             model = build_model(setting, V, study.folder).to(device)
             if setting.own_parts:
                 again = build_model(setting, V, study.folder, constructor_seed=1)
@@ -90,10 +93,10 @@ def check_arm(
 def _try_steps(
     study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, graphs: bool
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Make one step of R replicas twice from the same state, and require equal bits.
+    """Repeat a step of R replicas from the same state, and require bit-identical results.
 
-    The second time, the other replicas have other weights. Returns the weights of the first replica
-    after the step, and the names of optimizers that changed none of their weights.
+    In the repetition, all replicas but the first have NaN weights. Returns the first replica's
+    weights after the step, and the names of optimizers that changed none of their weights.
     """
     setting, own = study.setting(arm), step_code(study, arm)
     rate = min(setting.training.optimizer.learning_rate, TAME_RATE)
@@ -113,8 +116,8 @@ def _try_steps(
         is_written = before.shape == x.shape and not before.equal(x)
         if is_written and name.rpartition(".")[0] not in dropouts:
             raise ParibusError(
-                f"a step of training writes the buffer {name}, but buffers are not saved "
-                "with the weights; state that training changes must be a parameter",
+                f"a training step writes to the buffer {name}, but buffers are not saved with "
+                "the weights; make state that training changes a parameter",
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)
@@ -130,14 +133,14 @@ def _try_steps(
     again = {**stack.state(0).arrays, **stack.parameters(0)}
     if names := [name for name in first if first[name].tobytes() != again[name].tobytes()]:
         why = (
-            f"own code{_in_brackets(own)} draws random numbers, keeps state between calls, or "
-            "mixes replicas, the rows of the first axis R; for dropout use "
-            "paribus.extend.Dropout"
+            f"custom code{_in_brackets(own)} draws random numbers, keeps state between calls, or "
+            "mixes replicas (rows of the first axis, R); remove that, and use "
+            "paribus.extend.Dropout for dropout"
             if own
-            else f"a kernel of this device ({device}) sums in no fixed order; use another device"
+            else f"a kernel on this device ({device}) is not deterministic; use another device"
         )
         raise ParibusError(
-            f"a step made twice from the same state gives other bits ({some(names)}); {why}",
+            f"a step repeated from the same state gives different results ({some(names)}); {why}",
             code="own_code" if own else "system",
         )
     for _ in range(GRAPHED_STEPS if device.type == "cuda" and graphs else 0):
@@ -150,7 +153,7 @@ def _check_update(
 ) -> list[str]:
     """Return the names of optimizers that changed none of their weights in a step.
 
-    Raises ParibusError if weights are not finite after the step, although loss and gradient are.
+    Raises ParibusError if weights are not finite after a step with a finite loss and gradient.
     """
     row = dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
     if after.diverged_at is not None:
@@ -158,8 +161,8 @@ def _check_update(
     broken = [name for name, x in after.arrays.items() if not np.isfinite(x).all()]
     if weights := [name for name in broken if name.startswith(f"{WEIGHTS}/")]:
         raise ParibusError(
-            f"the optimizer makes {some(weights)} not finite, although loss and gradient are; "
-            "check its update for a division by zero",
+            f"the optimizer's update of {some(weights)} is not finite, although the loss and "
+            "gradient are; check the update for a division by zero",
             code="own_code",
         )
     unchanged = []
@@ -172,7 +175,7 @@ def _check_update(
 
 
 def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
-    """Raise ParibusError if a custom module returns a wrong shape, which might broadcast."""
+    """Raise ParibusError if a custom module returns a wrong shape, which could broadcast."""
     B, T, named = ROWS, setting.data.seq_len, setting.model.modules.named
     sites = {"attention_norm": "block_norm", "mlp_norm": "block_norm"}
     paths = {name: name for name, _ in model.named_children()}
@@ -185,7 +188,8 @@ def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
         wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)
         if path in outputs and (shape := tuple(outputs[path].shape)) != wanted:
             raise ParibusError(
-                f"model.modules.{site} = '{named[site]}' gives {shape} and must give {wanted}",
+                f"model.modules.{site} = '{named[site]}' returns shape {shape}; it must return "
+                f"{wanted}",
                 code="own_code",
             )
 
@@ -203,11 +207,11 @@ def repeat_steps(
     *,
     graphs: bool = True,
 ) -> dict[str, Any]:
-    """Train the first steps of a finished trial again in the same stack, and compare them.
+    """Train the first steps of a finished trial again, in the same stack, and compare them.
 
-    Returns `elsewhere`, the machine properties that differ, in which case nothing is compared; else
-    `differs_at`, the first step that differs from the record, counted from 1, or None; and
-    `differs`, a description of the difference.
+    Returns a dict with either `elsewhere`, the names of machine properties that differ, in which
+    case nothing is compared; or `differs_at`, the first step (from 1) that differs from the record,
+    or None, and `differs`, a description of the difference, or "".
     """
     recorded, present = trial.read_json("environment.json"), environment(device, 1)
     elsewhere = [key for key in ("code", *SAME_BITS) if recorded.get(key) != present[key]]
@@ -224,6 +228,6 @@ def repeat_steps(
     ours = measured[:, [list(stack.columns).index(name) for name in REPEATED]]
     for step, pair in enumerate(zip(ours, theirs, strict=False), start=1):
         if not np.array_equal(*pair, equal_nan=True):
-            words = f"{' and '.join(REPEATED)} {pair[0]}, and {pair[1]} are recorded"
+            words = f"{' and '.join(REPEATED)} are {pair[0]}, but {pair[1]} in the record"
             return {"differs_at": step, "differs": words}
     return {"differs_at": None, "differs": ""}

@@ -1,10 +1,10 @@
 """Cost of a study: parameters, FLOPs, memory, time, device-hours and price.
 
-FLOPs and memory follow from formulas, which name their source; parameters are counted in the model,
-built without values. The time comes from a rate in FLOPs per second, which `execution/start.py`
-measures, or which the user states.
+FLOPs and memory are computed by formulas with cited sources; parameters are counted in the model,
+which is built on the meta device. Time follows from a rate in FLOPs per second, which
+`execution/start.py` measures or the user passes.
 
-Axes: L layers, D channels, T window, V vocabulary, W inner width of an MLP.
+Symbols: L layers, D channels, T window length, V vocabulary size, W inner width of an MLP.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import arm_of
 
 UTILISATION = 0.4
-"""Default share of a device's peak (46% in PaLM, Chowdhery et al. 2022, appendix B)."""
+"""Default utilisation, as a share of peak FLOP/s (PaLM: 46%, Chowdhery et al. 2022, app. B)."""
 ASSUMED_VOCABULARY = 50_257
-"""GPT-2's vocabulary (Radford et al. 2019), used if the tokenizer's is not known yet."""
+"""GPT-2's vocabulary size (Radford et al. 2019), used until the tokenizer's size is known."""
 
 FLOAT32 = 4  # bytes of a weight, a gradient, an optimizer slot and a number of the residual stream
 
@@ -33,16 +33,16 @@ LARGE_FLOPS = 2e11  # ten seconds of a slow core
 
 
 def has_formula(setting: Setting) -> bool:
-    """Return whether every part of the model is built in, so that formulas hold."""
+    """Return whether every part of the model is built in, so that the formulas apply."""
     return not setting.model.modules.named and setting.model.attention.kind == CAUSAL
 
 
 def flops_per_token(setting: Setting, vocab_size: int) -> int:
-    """Return the FLOPs of training per token: 6 N + 12 L D T.
+    """Return the training FLOPs per token, 6 N + 12 L D T.
 
-    N counts the weights that a token is multiplied with: one multiplication and one addition each,
-    once forward and twice backward (Kaplan et al. 2020, section 2.1). The second term is attention
-    over the whole square of positions (Chowdhery et al. 2022, appendix B). Recomputation by
+    N counts the weights in matrix products with a token: a multiplication and an addition each,
+    once in the forward and twice in the backward pass (Kaplan et al. 2020, section 2.1). The second
+    term is attention over all T x T positions (Chowdhery et al. 2022, appendix B). Recomputation in
     activation checkpointing is not counted.
     """
     model = setting.model
@@ -53,8 +53,10 @@ def flops_per_token(setting: Setting, vocab_size: int) -> int:
 
 
 def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
-    """Return True if training on `windows` takes one core more than ten seconds; False for
-    user-defined parts."""
+    """Return whether training on `windows` windows takes one core more than about ten seconds.
+
+    Always False for models with user-defined parts, whose FLOPs are not known without counting.
+    """
     flops = flops_per_token(setting, vocab_size) * windows * setting.data.seq_len
     return has_formula(setting) and flops > LARGE_FLOPS
 
@@ -62,15 +64,19 @@ def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
 def trial_bytes(
     setting: Setting, vocab_size: int, *, devices: int = 1, checkpointing: bool = False
 ) -> int:
-    """Estimate the bytes that a device needs to train one of `devices` equal parts of a batch, for
-    a model of shipped parts with AdamW.
+    """Estimate the memory (bytes) that each device needs to train a model of built-in parts.
 
-    20 bytes a weight: itself, two moments, and its gradient twice while it is clipped (Rajbhandari
-    et al. 2020, section 3.1). For the backward pass a block keeps the inputs of both norms in
-    float32, and in the type of products the outputs of both norms, queries, keys, values, attention
-    and both sides of the MLP's activation (Korthikanti et al. 2022, section 4.1); with
-    `checkpointing` its input alone (Chen et al. 2016). A logit comes with its log-probability and
-    the gradients of both. The driver, kernels and gaps of the allocator come on top.
+    The optimizer is assumed to be AdamW, at 20 bytes per weight: the weight, two moments, and two
+    copies of the gradient during clipping (Rajbhandari et al. 2020, section 3.1). For the backward
+    pass, a block stores the inputs of both norms in float32; in the compute precision, it stores
+    the outputs of both norms, the queries, keys, values, attention output, and the inputs and
+    outputs of the MLP's activation (Korthikanti et al. 2022, section 4.1). With checkpointing, it
+    stores only its input (Chen et al. 2016). Each logit adds its log-probability and the gradients
+    of both. The driver, kernels and allocator fragmentation are not included.
+
+    Args:
+        devices: number of devices that share a batch equally.
+        checkpointing: whether activations are recomputed in the backward pass.
     """
     training, model, T = setting.training, setting.model, setting.data.seq_len
     D, L, (W, maps) = model.d_model, model.n_layer, model.mlp_shape
@@ -88,7 +94,14 @@ def trial_bytes(
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Cost of a trial of an arm; `memory` (bytes) is None for user-defined parts."""
+    """Cost of one trial in an arm.
+
+    Attributes:
+        tokens: training tokens.
+        parameters: parameters in the model.
+        flops: training FLOPs.
+        memory: bytes on each device; None if the model has user-defined parts.
+    """
 
     tokens: int
     parameters: int
@@ -101,10 +114,10 @@ class Rate:
     """Training speed.
 
     Attributes:
-        flops_per_second: the rate that one device achieves, not its peak.
-        workers: trials, or stacks of them, that are trained at the same time.
-        step_seconds: the measured training step of a stack of the baseline; None if the rate was
-            stated.
+        flops_per_second: rate that one device achieves, below its peak.
+        workers: number of trials, or stacks, that are trained concurrently.
+        step_seconds: measured time for a training step of a baseline stack; None if the rate was
+            not measured.
     """
 
     flops_per_second: float
@@ -113,14 +126,21 @@ class Rate:
 
 
 def stated_rate(study: Study, tflops: float, *, utilisation: float, count: int | None) -> Rate:
-    """Return the speed of `count` devices (None: those of one trial) with a peak of `tflops` 10^12
-    FLOPs per second each. Raises ParibusError if a trial takes more devices."""
+    """Return the training speed of devices with a known peak.
+
+    Args:
+        tflops: peak of one device, in 10^12 FLOPs per second.
+        utilisation: achieved share of the peak.
+        count: number of devices; None means as many as one trial uses.
+
+    Raises ParibusError if a trial needs more than `count` devices.
+    """
     devices = study.resources.devices
     workers = 1 if count is None else count // devices
     if not workers:
         raise ParibusError(
-            f"--count {count}: a trial of '{study.name}' takes {devices} devices; state as many, "
-            "or set resources.devices_per_trial"
+            f"--count {count} is too small, because a trial in '{study.name}' uses {devices} "
+            f"devices; pass --count {devices} or more, or lower resources.devices_per_trial"
         )
     return Rate(tflops * 1e12 * utilisation, workers)
 
@@ -130,11 +150,14 @@ class Cost:
     """Cost of a whole study.
 
     Attributes:
-        arms: cost of one trial, by arm.
-        tokens, flops: of the training of all trials, including those that tune.
-        vocabulary: the largest vocabulary of the arms; None if a tokenizer does not exist yet.
-        device_hours, hours: training time summed over devices, and elapsed; None without a rate.
-        price: of all device-hours; None without a price per hour.
+        arms: cost of one trial, keyed by arm.
+        tokens: training tokens in all trials, including tuning trials.
+        flops: training FLOPs in all trials, including tuning trials.
+        vocabulary: largest vocabulary size in any arm; None if a tokenizer does not exist yet.
+        rate: training speed; None if unknown.
+        device_hours: training time summed over devices; None without a rate.
+        hours: elapsed training time; None without a rate.
+        price: price of all device-hours; None without a rate or a price per hour.
     """
 
     arms: dict[str, ArmCost]
@@ -154,15 +177,15 @@ def study_cost(
     rate: Rate | None = None,
     price: float | None = None,
 ) -> Cost:
-    """Add up the cost of all trials of `study`, whose budgets are settled.
+    """Add up the cost of all trials in `study`, whose budgets must be resolved.
 
     Args:
-        vocabularies: vocabulary size by arm; None for a tokenizer that does not exist yet.
-        rate: speed of training; None if unknown, which leaves the time unknown.
-        price: price of one device for an hour.
+        vocabularies: vocabulary size, keyed by arm; None for a tokenizer that does not exist yet.
+        rate: training speed; if None, the time is unknown.
+        price: price per device-hour.
     """
     arms = {arm: _arm_cost(study, arm, vocabularies[arm]) for arm in study.arms}
-    # Those that tune are all trained before the others.
+    # All tuning trials are trained before the others.
     phases = [[(arm, arms[arm].tokens) for arm, _ in study.trials]]
     if study.tuning is not None:
         tuned = tuning_study(study)
@@ -199,10 +222,10 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
 
 
 def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:
-    """Return the parameters of a model and the FLOPs of training it per token.
+    """Return a model's number of parameters and its training FLOPs per token.
 
-    The operations of a model with user-defined parts are counted; FLOPs are None if its code needs
-    values.
+    For a model with user-defined parts, the FLOPs are counted on the meta device; they are None if
+    its code needs the values of tensors.
     """
     from paribus.engine.model import count_parameters, counted_flops_per_token
 
@@ -213,8 +236,10 @@ def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, in
 
 
 def vocabularies_of(study: Study) -> dict[str, int | None]:
-    """Read the vocabulary size of every arm's tokenizer; None if that would need a download, a
-    missing file or a user-defined corpus."""
+    """Return the vocabulary size of each arm's tokenizer, keyed by arm.
+
+    A size is None if reading it would need a download, a missing file or a user-defined corpus.
+    """
     known = cache(partial(_vocabulary, folder=study.folder))
     return {arm: known(study.setting(arm).data) for arm in study.arms}
 

@@ -25,14 +25,14 @@ TUNABLE = ("training.", "model.")
 
 
 class Sections(Setting):
-    """The sections of a study file that the engine reads."""
+    """Sections of a study file that the engine reads."""
 
     probes: Probes = Probes()
     evaluation: Evaluation = Evaluation()
     tasks: Tasks = Tasks()
 
 
-# Corpora that are fetched from the network once, where neither PARIBUS_DATA nor the cache has them.
+# Corpora that are downloaded once if neither PARIBUS_DATA nor the cache has them.
 DOWNLOADED = ("shakespeare", "huggingface")
 
 
@@ -44,7 +44,7 @@ SECONDARY = (
 
 
 class StackedFormat(StudyFormat):
-    """Study format of the built-in engine."""
+    """The built-in engine's study format."""
 
     model, setting_model = Sections, Setting
     loss = "validation_loss"
@@ -62,7 +62,7 @@ class StackedFormat(StudyFormat):
     alternatives = MappingProxyType({ITERATIONS: "training.tokens", "training.tokens": ITERATIONS})
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides in order; a preset is applied first, other keys over it."""
+        """Return dotted overrides in order: those of a preset first, so that other keys win."""
         expanded: list[tuple[str, Any]] = []
         if PRESET in overrides:
             values = preset_values(overrides[PRESET])
@@ -71,11 +71,11 @@ class StackedFormat(StudyFormat):
         return expanded + [(key, value) for key, value in overrides.items() if key != PRESET]
 
     def validate(self, study: Study) -> None:
-        """Raise ParibusError if the arms of a study cannot be compared or tuned."""
+        """Raise ParibusError if the study's arms cannot be compared."""
         if study.evaluation.target is not None and study.evaluation.every is None:
             raise ParibusError(
-                f"evaluation.target = {study.evaluation.target:g} needs a curve that reaches it; "
-                "set evaluation.every, the steps between two points",
+                f"evaluation.target = {study.evaluation.target:g} needs a held-out curve; set "
+                "evaluation.every, the number of steps between points",
                 code="missing",
             )
         for arm, spec in study.arms.items():
@@ -86,8 +86,8 @@ class StackedFormat(StudyFormat):
                 )
             if spec.set.get(PRECISION) == "auto":
                 raise ParibusError(
-                    f"arm '{arm}' sets {PRECISION} = 'auto', which is the same for all arms; set "
-                    "it outside of the arms"
+                    f"arm '{arm}' sets {PRECISION} = 'auto', which must apply to all arms; move "
+                    "it out of the arms"
                 )
             setting: Setting = study.setting(arm)
             reference = study.reference(arm)
@@ -95,16 +95,20 @@ class StackedFormat(StudyFormat):
                 _require_comparable(arm, setting, reference, study.setting(reference))
 
     def tuning_problem(self, key: str) -> str:
-        """Return the reason why a key cannot be tuned; empty if it can."""
+        """Return the reason why a key cannot be tuned, or "" if it can."""
         if key.startswith(TUNABLE) and not key.startswith(FIXED):
             return ""
         return (
-            f"tuning sets {key}; it can set keys of training and built-in parts of model, except "
-            "for budgets, precision, what is kept, and presets"
+            f"tuning cannot set {key}; use keys in [training], or in [model] for built-in parts, "
+            "except budgets, precision, training.keep, training.keep_every and presets"
         )
 
     def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
-        """Return the sections of the study that tunes `study`: fewer measurements."""
+        """Return the sections that differ in tuning trials, which record fewer measurements.
+
+        Args:
+            asks: whether tuning trials answer the study's tasks.
+        """
         training = study.training.model_dump() | {"keep": (), "keep_every": None}
         if study.tuning is not None and study.tuning.iterations is not None:
             training |= {"iterations": study.tuning.iterations, "tokens": None}
@@ -115,9 +119,11 @@ class StackedFormat(StudyFormat):
         }
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return the override of iterations in tuning trials, for an arm that sets iterations.
+        """Return an arm's overrides in tuning trials, or {} if there are none.
 
-        They are in proportion to the arm's budget and the baseline's."""
+        An arm that sets its iterations gets tuning.iterations, scaled by the ratio of the arm's
+        budget to the baseline's.
+        """
         assert study.tuning is not None
         if study.tuning.iterations is None or ITERATIONS not in study.arms[arm].set:
             return {}
@@ -125,7 +131,7 @@ class StackedFormat(StudyFormat):
         return {ITERATIONS: max(round(study.tuning.iterations * (budget / base)), 1)}
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return the facts about a study that reports need."""
+        """Return the facts about a study that reports use."""
         texts = []
         for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
             names = [data.tokenizer_file] if data.tokenizer_file is not None else []
@@ -137,7 +143,7 @@ class StackedFormat(StudyFormat):
         )
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return the facts about an arm that reports need."""
+        """Return the facts about an arm that reports use."""
         setting: Setting = study.setting(arm)
         return ArmFacts(
             steps=setting.iterations,
@@ -149,27 +155,27 @@ class StackedFormat(StudyFormat):
 
 
 def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:
-    """Raise ParibusError if two arms have different budgets or evaluation tokens.
+    """Raise ParibusError if two arms have different budgets or held-out tokens.
 
-    The bytes of their held-out texts are compared when these are read.
+    The held-out texts themselves are compared when they are read.
     """
     if ours.training.budget != theirs.training.budget:
         raise ParibusError(
-            f"arm '{arm}' has a budget in {ours.training.budget} and '{reference}' one "
-            f"in {theirs.training.budget}; set training.budget for all arms alike"
+            f"arm '{arm}' has a budget in {ours.training.budget}, but '{reference}' in "
+            f"{theirs.training.budget}; set the same training.budget for all arms"
         )
-    # What bytes come to in steps is settled when the text has been read.
+    # Budgets in bytes are converted to steps after the text has been read.
     if ours.training.budget == "tokens" and ours.tokens != theirs.tokens:
         raise ParibusError(
             f"arm '{arm}' would train on {ours.tokens} tokens and '{reference}' on "
-            f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
-            "or training.budget = 'bytes' or 'flops'"
+            f"{theirs.tokens}, but budgets must match exactly; set training.tokens for both, "
+            "or set training.budget = 'bytes' or 'flops'"
         )
     n_tokens = {ours.data.validation_tokens, theirs.data.validation_tokens}
     if n_tokens != {None} and (len(n_tokens) > 1 or ours.data.tokenizer != theirs.data.tokenizer):
         raise ParibusError(
-            f"arms '{arm}' and '{reference}' are evaluated on other text: data.validation_tokens "
-            "must be one number for all arms, and of one tokenizer; remove it and hold out less",
+            f"arms '{arm}' and '{reference}' are evaluated on different text, because their "
+            "data.validation_tokens or tokenizers differ; remove data.validation_tokens",
             code="incomparable",
         )
 

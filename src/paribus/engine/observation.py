@@ -1,6 +1,6 @@
 """Probes, and their view of a training step.
 
-Axes: R replicas of the stack, B batch, T time, D d_model, V vocabulary, P parts, S statistics.
+Axes: R replicas in the stack, B batch, T time, D d_model, V vocabulary, P parts, S statistics.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from paribus.errors import ParibusError, blamed
 from paribus.metric import Better, Metric, readable
 from paribus.study.choices import undecorated
 
-LOGITS = ""  # path of the model itself, whose output are the logits
+LOGITS = ""  # path of the model itself, whose outputs are the logits
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
 
 
 @dataclass(frozen=True)
 class StepView:
-    """A training step of a stack; all tensors are detached.
+    """A stack's training step, as probes see it; all tensors are detached.
+
+    In a trial on several devices, `tokens` and `outputs` hold the rows on one device.
 
     Attributes:
-        setting: Setting of the stack.
-        t: The step, from 0.
-        tokens: [R, B, T] inputs of the step.
-        token_classes: [V] class of every token id (`paribus.engine.data.TOKEN_CLASSES`).
-        outputs: {module path: [R, ...]} outputs of the probe's modules.
-        weights: {parameter name: [R, ...]} before the update.
-        gradients: Gradients of the mean loss before clipping, by parameter name.
-        updates: Weights after the update minus before; empty unless a probe that is due declares
-            `updates`.
-        slots: {slot: {parameter name: [R, ...]}} state of the optimizer after the step, such as
-            AdamW's `exp_avg` and `exp_avg_sq`, without bias correction.
-        corrections: {slot: {parameter name: number}} divisors of bias correction.
-
-    Over several devices, tokens and outputs are the rows of one device.
+        setting: The stack's setting.
+        t: Step index, from 0.
+        tokens: [R, B, T] input tokens.
+        token_classes: [V] class of each token id (`paribus.engine.data.TOKEN_CLASSES`).
+        outputs: {module path: [R, ...]} outputs of the modules that the probe names.
+        weights: {parameter name: [R, ...]} weights before the update.
+        gradients: {parameter name: [R, ...]} gradients of the mean loss, before clipping.
+        updates: {parameter name: [R, ...]} weights after minus before the update; {} unless a
+            probe that is due sets `updates`.
+        slots: {slot: {parameter name: [R, ...]}} optimizer state after the step, such as AdamW's
+            `exp_avg` and `exp_avg_sq`, without bias correction.
+        corrections: {slot: {parameter name: number}} bias-correction divisors.
     """
 
     setting: Setting
@@ -59,7 +59,7 @@ class StepView:
 
     @property
     def block_inputs(self) -> list[Tensor]:
-        """Inputs of each block, then the output of the last one, [R, B, T, D] each."""
+        """Input of each block, followed by the last block's output, each [R, B, T, D]."""
         paths = ["embedding", *(f"blocks.{i}" for i in range(self.setting.model.n_layer))]
         return [self.outputs[path] for path in paths]
 
@@ -69,18 +69,18 @@ Labels = tuple[str, ...]
 
 
 def require_labels(owner: str, labels: object) -> None:
-    """Raise ValueError for labels that cannot name columns."""
+    """Raise ValueError unless `labels` are valid parts of column names."""
     names = labels if isinstance(labels, tuple) and labels else ("",)
     are_names = all(isinstance(name, str) and name and "/" not in name for name in names)
     if not are_names or len(set(names)) < len(names):
         raise ValueError(
-            f"{owner} = {labels!r} must be a tuple of names, such as ('mean', 'max'), each once "
-            "and without a '/'"
+            f"{owner} = {labels!r} is invalid; use a tuple of distinct names without '/', such "
+            "as ('mean', 'max')"
         )
 
 
 class Column(NamedTuple):
-    """A column of a probe: one number per step and replica."""
+    """A column that a probe records: one number per step and replica."""
 
     probe: str
     part: str
@@ -89,35 +89,38 @@ class Column(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name in tables, `<probe>/<part>/<statistic>`."""
+        """Column name in tables, `<probe>/<part>/<statistic>`."""
         return f"{self.probe}/{self.part}/{self.statistic}"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Declares a function of a step as a probe: `@probe("name", unit="L2")`.
+    """Decorator that declares a function of a training step as a probe: `@probe("x", unit="L2")`.
 
-    A probe measures while training and does not change training.
+    A probe measures training steps without affecting them.
 
     Attributes:
         name: Name in records.
-        unit: Unit of its values.
-        parts: Labels of P, or a function of the setting that returns them.
-        statistics: Labels of S.
-        every: Interval in steps; steps 0 and the last are always measured.
-        modules: Paths of the modules whose outputs it needs, such as "embedding" or
+        unit: Unit of the values.
+        parts: Labels for axis P, or a function that returns them for a setting.
+        statistics: Labels for axis S.
+        every: Interval in steps; the first and last steps are always measured. 0 turns the probe
+            off.
+        modules: Paths of the modules whose outputs the probe needs, such as "embedding" or
             "blocks.*.attention.qkv".
-        updates: True if it needs `StepView.updates`.
-        by_slot: True if it has its parts once per optimizer slot, such as "exp_avg embedding".
-        better: Direction of an improvement, if any.
-        label: Name for readers.
-        digits: Decimals for readers.
-        drawings: Figures, with columns relative to its name; None draws its first statistic.
-        measure: The function: it maps a step to [R, P, S] on the step's device, without the axes
-            that are not declared. NaN marks a value that does not exist, such as that of a token
-            class without tokens.
+        updates: Whether the probe needs `StepView.updates`.
+        by_slot: Whether the parts are repeated for each optimizer slot, such as "exp_avg
+            embedding".
+        better: Direction of improvement, if any.
+        label: Display name.
+        digits: Displayed decimal places.
+        drawings: Figures, with column names relative to the probe's; None plots the first
+            statistic.
+        measure: Function from a step to a tensor [R, P, S] on the step's device, without axes that
+            are not declared. It returns NaN for a missing value, such as that of a token class
+            without tokens.
 
-    Raises ValueError for labels, a unit or figures that cannot be.
+    Raises ValueError for invalid labels, units or figures.
     """
 
     name: str
@@ -142,19 +145,22 @@ class Probe:
                 require_labels(f"probe '{self.name}': {option}", labels)
         if not isinstance(self.every, int) or self.every < 0:
             raise ValueError(
-                f"probe '{self.name}': every = {self.every!r} must be a number of steps, or 0 to "
-                "turn it off"
+                f"probe '{self.name}' has every = {self.every!r}; set it to a number of steps, "
+                "or to 0 to turn the probe off"
             )
         _ = self.metric(self.name), self.drawn  # validate them
 
     def __call__(self, measure: Measure) -> Probe:
-        """Return the probe that `measure` computes."""
+        """Return this declaration with `measure` attached."""
         return replace(self, measure=measure)
 
     @property
     def drawn(self) -> tuple[Drawing, ...]:
-        """Its figures with full column names; by default its first statistic over training, with a
-        panel per part, or all statistics."""
+        """Figures of the probe, with full column names.
+
+        The default figure plots the first statistic over training with a panel for each part, or
+        all statistics if the probe has no parts.
+        """
         drawings, (first, *rest) = self.drawings, self.statistics or ("value",)
         if drawings is None:
             title, axis = self.label[0].upper() + self.label[1:], self.metric(self.name).title
@@ -166,26 +172,34 @@ class Probe:
         return tuple(drawing.of(self.name) for drawing in drawings)
 
     def metric(self, first: str) -> Metric:
-        """Return the metric of the column; `first` is the column that the probe's name alone refers
-        to."""
+        """Return the probe's metric.
+
+        Args:
+            first: column that the probe's name alone refers to.
+        """
         name, label, unit = self.name, self.label, self.unit
         return Metric(name, label, unit, self.better, "probes", digits=self.digits, column=first)
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
-        """Return the probe's columns in the order of a flattened [P, S], given the optimizer's
-        slots."""
+        """Return the probe's columns, in the order of the flattened axes [P, S].
+
+        Args:
+            slots: names of the optimizer's slots, used if `by_slot` is set.
+        """
         parts, statistics = self._axes(setting, slots)
         pairs = product(("all",) if parts is None else parts, statistics or ("value",))
         return [Column(self.name, *pair, self.unit) for pair in pairs]
 
     def shape(self, setting: Setting, R: int, slots: Sequence[str] = ()) -> tuple[int, ...]:
-        """Return the shape that `measure` must give."""
+        """Return the shape of the tensor that `measure` must return."""
         axes = self._axes(setting, slots)
         return (R, *(len(labels) for labels in axes if labels is not None))
 
     def _axes(self, setting: Setting, slots: Sequence[str]) -> tuple[Labels | None, Labels | None]:
-        """Return the labels of P and of S. Raises ParibusError if a function returns invalid
-        ones."""
+        """Return the labels for axes P and S.
+
+        Raises ParibusError if the function `parts` fails or returns invalid labels.
+        """
         parts = self.parts
         if callable(parts):
             with blamed(f"probe '{self.name}': its parts(setting) failed"):
@@ -196,7 +210,7 @@ class Probe:
         return parts, self.statistics
 
     def paths(self, setting: Setting) -> Labels:
-        """Return `modules` with the paths of all blocks."""
+        """Return `modules`, with "blocks.*" expanded to the path of every block."""
         blocks = [f"blocks.{i}" for i in range(setting.model.n_layer)]
         return tuple(
             path.replace(EVERY_BLOCK, block)
@@ -206,16 +220,16 @@ class Probe:
 
 
 def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
-    """Return True if `model` has the modules of a probe, False if a custom part replaced one.
+    """Return whether `model` has all modules that a probe names.
 
-    Raises ParibusError for any other missing module.
+    Raises ParibusError if a module is missing from a model without custom parts.
     """
     names = {name for name, _ in model.named_modules()}
     missing = [path for path in probe.paths(setting) if path not in names]
     if missing and not setting.model.modules.named and setting.model.attention.kind == CAUSAL:
         raise ParibusError(
-            f"probe '{probe.name}': the model has no module '{missing[0]}'; see "
-            "paribus.engine.model.gpt for their names",
+            f"probe '{probe.name}' needs the module '{missing[0]}', which the model does not "
+            "have; see paribus.engine.model.gpt for the names",
             code="unknown",
         )
     return not missing
@@ -223,7 +237,7 @@ def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
 
 @contextmanager
 def capture(model: nn.Module, paths: Iterable[str]) -> Iterator[dict[str, Tensor]]:
-    """Collect detached outputs of the modules at `paths` during forward passes."""
+    """Collect the detached outputs of the modules at `paths`, keyed by path, in forward passes."""
     outputs: dict[str, Tensor] = {}
 
     def keep(path: str) -> Callable[[nn.Module, object, Tensor], None]:

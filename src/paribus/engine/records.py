@@ -1,9 +1,10 @@
-"""The records of the built-in engine: their required keys, and the controls between trials.
+"""Records of the built-in engine: their required keys, and the controls that compare trials.
 
-A difference that the arm declares (another batch size, other text to train on) is `declared`; any
-other is `broken`. An arm can never declare other held-out text. A control that the records cannot
-decide is `not proven`, for example if the training text contains much of the held-out text, or if
-arms with custom code must match in FLOPs. CHECKS at the end is the table of all controls.
+A control is `declared` if the arm declares the difference (such as another batch size or training
+text), and `broken` for any other difference. Held-out text must always be the same. A control that
+the records cannot decide is `not proven`, for example if the training text contains much of the
+held-out text, or if arms with custom code must match in FLOPs. CHECKS at the end lists the
+controls.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ from paribus.study import Study
 
 BLOCKS = form(kind=str, items=Count, blocks=Count)
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
-# Steps of a trial that are trained again where its arm has custom code: a share of its iterations,
-# and within these bounds.
+# First steps to repeat if an arm has custom code: this share of its iterations, within the bounds.
 REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
 
 
@@ -52,7 +52,7 @@ class StackedTrialForm(Record):
     tokens: int
     iterations: int
     parameters: Count = 0
-    # Of a trial that was not tested, why; else the largest influence of a later token, in nats.
+    # The reason if a trial was not tested; otherwise the largest influence of a later token (nats).
     causality: form(not_proven=str) | form(evaluation=float, positions=float) | None = None
     stack: list[list[Any]] = Field(default_factory=list)
     flops: Empty | form(per_token=Count) = Empty()
@@ -60,12 +60,15 @@ class StackedTrialForm(Record):
 
 @dataclass(frozen=True)
 class StackedEvidence(Evidence):
-    """Records that controls compare: trial.json, initial.json and environment.json of a trial.
+    """A trial's records that controls compare: trial.json, initial.json and environment.json.
 
-    `leaks` are shares of the validation text that also occur in the arm's training text, from
-    data.json: the share of tokens, word for word; and the share of documents or passages (the
-    larger of the two), as near duplicates. None means not counted yet. `opened` is test_part.json:
-    when the sealed test part was read.
+    Attributes:
+        initial: content of initial.json.
+        environment: content of environment.json.
+        leaks: shares of the validation text that also occur in the arm's training text, from
+            data.json: the share of tokens in verbatim copies, and the share of documents or
+            passages (the larger one) with a near duplicate. None means not counted yet.
+        opened: content of test_part.json, which tells when the sealed test part was read.
     """
 
     initial: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -75,7 +78,7 @@ class StackedEvidence(Evidence):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of the trial's texts."""
+        """SHA-256 digests of the trial's texts, keyed by part."""
         return self.trial["data"]["digests"]
 
 
@@ -93,10 +96,10 @@ OTHER_BATCHES = (
 )
 # Budgets in bytes match on average: the windows of a trial are a sample of the text.
 MOST_BYTES_APART = 0.1  # of what is consumed, beyond a step
-# Shares of the held-out text that the training text has too.
-LEAKS_APART = 0.01  # between an arm and its reference
-# The most of it, and words: of tokens word for word; of documents or passages as near duplicates,
-# of which crawled web text has some 4% (Lee et al. 2022).
+# The largest difference in leaked shares of the held-out text between an arm and its reference.
+LEAKS_APART = 0.01
+# The largest leaked share of the held-out text, with words: of tokens, verbatim; of documents or
+# passages, as near duplicates. Crawled web text has about 4% (Lee et al. 2022).
 SHARED = (
     (0.5, "of its tokens lie in runs that the training text has word for word"),
     (0.1, "of its documents or passages have a near duplicate in the training text"),
@@ -104,7 +107,7 @@ SHARED = (
 
 
 def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> Finding | None:
-    """Compare the digests of held-out text, or all others; return None if they are equal."""
+    """Compare the digests of held-out texts, or of all other texts; None if they are equal."""
     ours, theirs = own.digests, reference.digests
     names = [name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out]
     names = [name for name in names if ours.get(name) != theirs.get(name)]
@@ -120,8 +123,10 @@ def _text(own: StackedEvidence, reference: StackedEvidence, declared: Declared) 
 
 
 def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare the held-out bytes, which no declaration may change, and the shares of them in the
-    training texts."""
+    """Compare the held-out bytes, and the shares of them that leaked into the training texts.
+
+    No declaration can excuse different held-out bytes.
+    """
     if differing := _apart(own, reference, held_out=True):
         return differing
     same_text = ("data.tokenizer", "data.order")  # in other tokens, or in another order
@@ -167,12 +172,18 @@ def _bytes(trial: Mapping[str, Any]) -> int:
     return sum(source["bytes"] for source in trial["consumed"]["sources"].values())
 
 
-# What a trial has spent of a unit in which budgets match; 0 if it is not recorded.
+# A trial's expense in each unit in which budgets match; 0 if it is not recorded.
 SPENT = {"bytes": _bytes, "flops": lambda trial: training_flops(trial) or 0}
 
 
 def matched(own: Mapping[str, Any], reference: Mapping[str, Any], unit: str) -> Finding:
-    """Compare what two trials (trial.json) have spent, which must match to the nearest step."""
+    """Compare the budgets that two trials spent, which must match to the nearest step.
+
+    Args:
+        own: trial.json of the arm's trial.
+        reference: trial.json of the reference's trial.
+        unit: unit of the budget, "bytes" or "flops".
+    """
     ours, theirs = SPENT[unit](own), SPENT[unit](reference)
     if not ours or not theirs:
         return "not proven", f"the {unit} of a trial were not counted"
@@ -186,9 +197,10 @@ def matched(own: Mapping[str, Any], reference: Mapping[str, Any], unit: str) -> 
 def _initial_values(
     own: StackedEvidence, reference: StackedEvidence, declared: Declared
 ) -> Finding:
-    """Compare initial values of shared parameters; they may differ only by a declared rule.
+    """Compare the initial values of parameters that both models have.
 
-    Parameters that only one of the models has are counted and named.
+    They may differ only if the arm declares another initialisation. Parameters that only one model
+    has are counted and named.
     """
     ours, theirs = own.initial, reference.initial
     names = list({**ours, **theirs})
@@ -201,7 +213,7 @@ def _initial_values(
         return "held", f"{summary}; not shared: {some(alone)}" if alone else summary
     if same_rule := [name for name in differing if ours[name]["rule"] == theirs[name]["rule"]]:
         return "broken", f"drawn by one rule, yet different: {some(same_rule)}"
-    # What an initialisation rule depends on; the depth scales residual projections.
+    # An initialisation rule depends on these keys; the depth scales residual projections.
     state = declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
     return state, f"another rule for {some(differing)}"
 
@@ -221,7 +233,7 @@ def _causality(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 
 
 def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare the prompts, task files and harness of two trials."""
+    """Compare the prompts, task files and harness versions of two trials."""
     ours, theirs = own.trial["tasks"], reference.trial["tasks"]
     differing = sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
     if differing:
@@ -232,7 +244,7 @@ def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 def _other_software(
     own: StackedEvidence, reference: StackedEvidence, *, pair: bool = False
 ) -> Finding | None:
-    """Return the worst state among the software differences, with all differences in that state."""
+    """Return the worst state among software differences and its differences, or None if none."""
     problems = differences(own.environment, reference.environment, pair=pair).values()
     for state in WORST:
         if words := [text for effect, text in problems if effect == state]:
@@ -247,7 +259,7 @@ def _software(own: StackedEvidence, reference: StackedEvidence, declared: Declar
 
 
 def _sealed(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding | None:
-    """Compare the test part with the record of its opening; None if nothing is sealed."""
+    """Compare the sealed test part with the record of its opening; None if no part is sealed."""
     digest, opened = own.digests.get("test"), own.opened
     if digest is None:
         return None
@@ -283,7 +295,7 @@ CHECKS = Checks(
 
 
 class StackedRecords(RecordFormat):
-    """The records of the built-in engine."""
+    """Record format of the built-in engine."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
         """Return the controls that compare trials."""
@@ -296,8 +308,14 @@ class StackedRecords(RecordFormat):
         data: dict[str, Any],
         opened: dict[str, str],
     ) -> StackedEvidence:
-        """Return the evidence of one trial for the controls; `data` is the study's data.json,
-        and `opened` its test_part.json."""
+        """Return a trial's evidence for the controls.
+
+        Args:
+            folder: the trial's folder.
+            trial: content of trial.json.
+            data: content of the study's data.json.
+            opened: content of the study's test_part.json.
+        """
         of_arm = data.get("arms", {}).get(folder.arm, data)
         leakage = of_arm.get("leakage", {})
         leaked = None
@@ -313,11 +331,11 @@ class StackedRecords(RecordFormat):
         return StackedEvidence(folder.arm, folder.seed, trial, initial, machine, leaks, opened)
 
     def code(self) -> str:
-        """Return the digest of the source that trains and measures."""
+        """Return the digest of the engine's source code."""
         return package_digest()
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
-        """Return the held-out texts, with their byte ranges in the corpus."""
+        """Return the held-out texts of all arms, with their byte ranges in the corpus."""
         return [
             part
             for arm, record in registered["data"].items()
@@ -326,15 +344,15 @@ class StackedRecords(RecordFormat):
         ]
 
     def repeated_steps(self, setting: Setting) -> int:
-        """Return the number of first steps of a trial to train again."""
+        """Return how many first steps of a trial to repeat if its arm has custom code."""
         share = math.ceil(REPEATED_SHARE * setting.iterations)
         return min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
 
 
 def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
-    """Return the validation text and the test part of an arm, from its registered data.
+    """Return an arm's validation text and test part, from its registered data.
 
-    In the corpus, training text comes first, then validation text, then the test part.
+    A corpus holds the training text first, then the validation text, then the test part.
     """
     digests = record["digests"]
     form = data.deduplicate if data.deduplicate in ("exact", "near") else ""
@@ -354,7 +372,7 @@ def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
 
 
 def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:
-    """Return the number of corpus bytes before the held-out text; None if unknown."""
+    """Return the number of corpus bytes before the held-out text, or None if unknown."""
     if data.deduplicate == "none" and "sources" in record:
         return record["sources"].get(CORPUS, {}).get("n_bytes")
     if set(data.shares) != {CORPUS}:

@@ -1,6 +1,6 @@
-"""Parameters of a stack as one tensor: a row per replica, a slice per name.
+"""All parameters of a stack in one tensor: a row for each replica, a slice for each name.
 
-Axes: R replicas, N parameters of one replica.
+Axes: R replicas, N parameters in one replica.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Rows(Mapping[str, Tensor]):
-    """A tensor [R, N] as a mapping {parameter name: [R, *shape]} of views."""
+    """Mapping {parameter name: view [R, *shape]} of a tensor [R, N]."""
 
     def __init__(self, flat_RN: Tensor, shapes: Mapping[str, torch.Size]) -> None:
         self.flat = flat_RN
@@ -35,12 +35,12 @@ class Rows(Mapping[str, Tensor]):
 
     @classmethod
     def zeros(cls, shapes: Mapping[str, torch.Size], like_RN: Tensor) -> Rows:
-        """Return zeros for the replicas of `like_RN`, on its device."""
+        """Return zeros with as many replicas as `like_RN`, with its dtype and device."""
         size = sum(shape.numel() for shape in shapes.values())
         return cls(like_RN.new_zeros(len(like_RN), size), shapes)
 
     def like(self, flat_RN: Tensor) -> Rows:
-        """Return a tensor [R, N] under the same names."""
+        """Return a mapping of `flat_RN` with the same names and shapes."""
         return Rows(flat_RN, self._shapes)
 
     def clone(self) -> Rows:
@@ -48,12 +48,12 @@ class Rows(Mapping[str, Tensor]):
         return self.like(self.flat.clone())
 
     def place(self, names: Sequence[str]) -> slice:
-        """Return the slice of a row that holds `names`, which are adjacent and in this order."""
+        """Return the slice of N that holds `names`, which must be adjacent and in this order."""
         first, last = names[0], names[-1]
         return slice(self._starts[first], self._starts[last] + self._shapes[last].numel())
 
     def pieces(self, names: Iterable[str]) -> list[Tensor]:
-        """Return the values of `names` in as few views [R, n] as possible."""
+        """Return the parameters with these names, in as few views [R, n] as possible."""
         spans: list[tuple[int, int]] = []
         for name in names:
             start = self._starts[name]
@@ -66,5 +66,5 @@ class Rows(Mapping[str, Tensor]):
 
 
 def role(name: str) -> str:
-    """Return a parameter's name without the number of its block."""
+    """Return a parameter's name without its block index."""
     return re.sub(r"\.\d+\.", ".", name)

@@ -1,5 +1,5 @@
-"""Running a study's trials: `runner.py` says what comes next, `tasks.py` is what children do.
+"""Execution of a study's trials: `runner.py` schedules tasks, and `tasks.py` executes them.
 
-Names are imported from the files that define them. The code that starts workers does not import
+Import names from the files that define them, because code that starts workers must not import
 torch.
 """

@@ -1,7 +1,7 @@
-"""Further tasks on finished trials, with any number of shots and all questions.
+"""Additional tasks for finished trials, with any number of shots and all questions.
 
-They do not change the verdict. Answers are kept in `evaluations/<digest of the request>/`, in a
-folder for each trial.
+These do not affect the verdict. Each request has a folder `evaluations/<digest of the request>/`,
+with a folder of answers for each trial.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
 from paribus.study.protocol import require_stacked
 
-ANSWERS = ("tasks.parquet", "items.parquet", "about.json")  # of a trial, sealed by its manifest
+ANSWERS = ("tasks.parquet", "items.parquet", "about.json")  # files sealed in a trial's manifest
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of finished trials.
+    """Answers of finished trials to additional tasks.
 
     Attributes:
-        path: the folder with the answers of each trial.
-        tasks: table with a row per arm, seed, task and shots: chance, items, correct, accuracy ...
+        path: folder with the answers of each trial.
+        tasks: table with a row for each arm, seed, task and number of shots, and columns such as
+            chance, items, correct and accuracy.
     """
 
     path: Path
@@ -54,20 +55,22 @@ def evaluate(
     trust: bool = False,
     backend: str | Backend = "local",
 ) -> Answers:
-    """Run all questions of tasks on every finished trial, through the LM Evaluation Harness.
+    """Ask every finished trial all questions of tasks, with the LM Evaluation Harness.
 
     Args:
-        results: the folder.
-        tasks: names of tasks; None means all.
-        shots: numbers of solved examples; None means 0, 1 and 3, or 0 for standard tasks.
-        standard: run the harness's tasks; otherwise tasks made from the validation text.
-        data: folder with copies of the standard tasks' data sets (see
-            `paribus.engine.evaluation.harness.standard`); None fetches them from the hub.
+        results: results folder.
+        tasks: task names; None means all.
+        shots: numbers of solved examples in the prompt; None means 0, 1 and 3, or 0 for standard
+            tasks.
+        standard: whether to run the harness's tasks instead of those generated from the validation
+            text.
+        data: folder with copies of the standard tasks' datasets (see
+            `paribus.engine.evaluation.harness.standard`); None downloads them from the hub.
         workers, device, backend: as for `run`.
-        trust: run the custom code that the folder names, if it names any.
+        trust: whether to run custom code that the folder names.
 
-    Raises ParibusError for an unknown task, if no number of shots fits, if no trial is finished,
-    and if the folder names custom code that is not trusted.
+    Raises ParibusError for an unknown task, if no number of shots fits in the window, if no trial
+    is finished, or if the folder names custom code that is not trusted.
     """
     backend = find_backend(backend)
     loaded = load_results(results, trust=trust)
@@ -78,7 +81,7 @@ def evaluate(
             f"no trial in {loaded.path} is finished; run the study first", code="unfinished"
         )
     require_positive(workers=workers)
-    request: dict[str, Any] = {  # its digest names the folder of the answers
+    request: dict[str, Any] = {  # its digest names the folder for the answers
         "standard": standard,
         "tasks": list(tasks) if tasks is not None else None,
         "shots": list(shots or ((0,) if standard else SHOTS)),
@@ -93,9 +96,9 @@ def evaluate(
             tasks_record = (read_registration(folder) or {}).get("tasks", {})
             if tasks_record.get("suite_sha256", suite.digest) != suite.digest:
                 raise ParibusError(
-                    f"{place} is not the suite that was registered; restore it", code="changed"
+                    f"{place} differs from the registered suite; restore it", code="changed"
                 )
-            suite.find(tasks)  # refuses an unknown name before anything starts
+            suite.find(tasks)  # fails for an unknown name before anything starts
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
         answers = [

@@ -1,4 +1,4 @@
-"""The stages of a run with the built-in engine."""
+"""Stages of a run with the built-in engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paribus.runs.queue import Context, Missing, Task
 from paribus.study import Study
 from paribus.study.trainer import Trial
 
-# Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
+# Device files of GPUs on Linux: NVIDIA, Windows Subsystem for Linux, AMD.
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -40,9 +40,9 @@ ENVIRONMENT = {
 
 
 def require_runnable(study: Study, folder: ResultsFolder) -> Study:
-    """Return the study as it is registered in its folder, with the iterations of every arm.
+    """Return the study as registered in its folder, with each arm's iterations resolved.
 
-    Raises ParibusError for problems that are known before a worker is started.
+    Raises ParibusError for problems that can be detected before a worker starts.
     """
     study = start.as_registered(start.settled_budgets(study), folder)
     folder.require_same(study)
@@ -53,7 +53,7 @@ def require_runnable(study: Study, folder: ResultsFolder) -> Study:
 
 
 class EngineRunner(Runner):
-    """Trains, evaluates and times with the built-in engine."""
+    """Runner that trains, evaluates and times trials with the built-in engine."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -63,25 +63,25 @@ class EngineRunner(Runner):
 
     @staticmethod
     def forks() -> bool:
-        """Return whether children may be forked; a GPU driver does not survive a fork."""
+        """Return whether children may be forked: only on Linux without a GPU driver."""
         has_gpu = shutil.which("nvidia-smi") or any(Path(file).exists() for file in GPU_FILES)
         return sys.platform == "linux" and not has_gpu
 
     @staticmethod
     def warm_up() -> None:
-        """Import PyTorch and all parts of the engine that a trial may need."""
+        """Import PyTorch and all parts of the engine that a trial may need, before forking."""
         os.environ.update(ENVIRONMENT)
-        library()  # compiled once, and known to every child that is forked
+        library()  # compiled once, and inherited by forked children
         importlib.import_module("paribus.engine.execution.tasks")
-        for name in ("scipy.interpolate", "scipy.optimize"):  # of a trial's evaluation
+        for name in ("scipy.interpolate", "scipy.optimize"):  # used in a trial's evaluation
             importlib.import_module(name)
-        package_digest()  # known to every child
+        package_digest()  # cached for every child
 
     def slots(self) -> int:
-        """Return the number of children: one per CPU core or GPU, fewer if a trial needs several
-        devices.
+        """Return the number of child processes: devices of this worker per devices of a trial.
 
-        The worker itself calls this, so it runs no custom code and allocates nothing on a GPU.
+        The devices are GPUs or CPU cores. This runs in the worker itself, so it runs no custom code
+        and allocates nothing on a GPU.
         """
         from paribus.engine.execution.tasks import default_workers
         from paribus.engine.machine.environment import choose_device
@@ -90,38 +90,37 @@ class EngineRunner(Runner):
         return max(default_workers(choose_device(self.settings["device"])) // n_devices, 1)
 
     def go_through(self, study: Study, folder: ResultsFolder) -> None:
-        """Go through all stages of a study, or only register it."""
+        """Run all stages of a study, or only register it."""
         if self.settings["registers_only"]:
             self.register(self.open(study, folder), folder)
         else:
             super().go_through(study, folder)
 
     def execute(self, task: Task) -> Any:
-        """Run a task of the engine."""
+        """Execute a task in a child process and return its answer."""
         from paribus.engine.execution.tasks import execute
 
         return execute(task, self.context)
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """Return the device type of this machine, the number of devices, and the meaning of
-        precision "auto"."""
+        """Properties of this machine; see `tasks.machine_of`."""
         from paribus.engine.execution.tasks import machine_of
 
         return machine_of(self.context)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
-        """Return the study as registered in its folder, and read its text."""
+        """Return the study as registered in its folder, after loading its text."""
         study = require_runnable(study, folder)
         self._datasets = start.read_data(study)
         return study
 
     def _data(self, study: Study) -> dict[str, Any]:
-        """Return the record of each arm's text."""
+        """Return the record of each arm's dataset, keyed by arm."""
         return {arm: self._datasets[study.setting(arm).data].record for arm in study.arms}
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
-        """Try a step of every arm, settle precision and stacks, and register the study."""
+        """Resolve precision and stack size, try a step of every arm, and register the study."""
         from paribus.engine.execution.trial.endpoints import endpoint_metrics
 
         if is_open(study):
@@ -139,8 +138,8 @@ class EngineRunner(Runner):
         stack, n_devices = self.settings["stack"], study.resources.devices_per_trial
         if n_devices is not None and stack not in (None, 1):
             raise ParibusError(
-                f"--stack {stack} trains trials side by side, and resources.devices_per_trial "
-                f"= {n_devices} trains one at a time; remove one of them"
+                f"--stack {stack} and resources.devices_per_trial = {n_devices} conflict, because "
+                "a trial on several devices cannot be stacked; remove one of them"
             )
         if size := stacks.recorded_size(study, folder) or stack:
             return size
@@ -150,12 +149,12 @@ class EngineRunner(Runner):
         return stacks.default_size(study, self.machine, vocabularies, workers)
 
     def _check(self, study: Study) -> list[str]:
-        """Let workers try a step of every arm; return their warnings.
+        """Let workers try a step of every arm, and return the warnings.
 
-        Arms that can share a stack run the same code, so one of them is tried.
+        Arms that can share a stack run the same code, so only one of them is tried.
         """
         largest, tasks = max(map(len, stacks.plan_stacks(study, self._size))), []
-        replicas = min(largest, 2)  # two stand for any more
+        replicas = min(largest, 2)  # two represent any larger number
         for arm, *_ in stacks.sharing_arms(study):
             setting = stacks.shared_setting(study, arm).model_dump(mode="json")
             name = f"check.{digest(setting)[:12]}.{replicas}"
@@ -164,7 +163,7 @@ class EngineRunner(Runner):
         return [line for lines in self.queue.ask(tasks) for line in lines]
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
-        """Return a task for each stack that has a trial to train."""
+        """Return a task for each stack that has a trial in `todo`."""
         wanted = set(todo)
         planned = enumerate(stacks.plan_stacks(study, self._size))
         todo_stacks = {k: stack for k, stack in planned if not wanted.isdisjoint(stack)}
@@ -179,11 +178,11 @@ class EngineRunner(Runner):
         return tasks
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
-        """Train first steps of arms with custom code again, and compare them with the records.
+        """Repeat the first steps of arms with custom code, and compare them with the records.
 
-        A trial of another machine cannot be compared bit by bit. It gives a warning, and the
-        control stays open. Nor can a trial over several devices, on whose number the order depends
-        in which gradients are added.
+        A trial from a different machine cannot be compared bit by bit; this logs a warning, and the
+        control stays "not proven". Trials on several devices are not repeated, because the order in
+        which gradients are added depends on the number of devices.
         """
         registered, repeated = read_registration(folder) or {}, folder.read_repeated(study.arms)
         wanted = registered["repeated"] if study.resources.devices == 1 else {}
@@ -195,8 +194,8 @@ class EngineRunner(Runner):
         for (arm, repetition), answer in zip(todo.items(), self.queue.ask(tasks), strict=True):
             if elsewhere := answer.get("elsewhere"):
                 logging.getLogger("paribus").warning(
-                    "%s/seed-%d cannot be trained again to the same bits here (another %s); the "
-                    "control 'repeatable' is not proven",
+                    "%s/seed-%d cannot be reproduced bit by bit on this machine, because its %s "
+                    "differs; the control 'repeatable' is not proven",
                     *(arm, repetition["seed"], ", ".join(elsewhere)),
                     extra={"once": f"again {arm}"},
                 )
@@ -208,7 +207,7 @@ class EngineRunner(Runner):
         stacks.keep_stacks(folder.path, [])
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Evaluate the sealed test text, describe the text, and time the arms."""
+        """Evaluate trials on the sealed test text, write data.json, and time the arms."""
         if self.settings["open_test"] and (test := self._datasets[study.data].test):
             self._judge_test_text(study, folder, trials, test.text.digest)
         if not folder.has_sealed(DATA):
@@ -221,12 +220,12 @@ class EngineRunner(Runner):
     def _judge_test_text(
         self, study: Study, folder: ResultsFolder, trials: Sequence[Trial], sha256: str
     ) -> None:
-        """Open the test text on the record, and let every finished trial be evaluated on it."""
+        """Record the opening of the test text, and evaluate every finished trial on it."""
         todo = [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
         if not todo and folder.has_sealed(TEST):
             return
         if not folder.has_sealed(LEDGER):
-            require_no_campaign(folder)  # before the folder says that the text was opened
+            require_no_campaign(folder)  # before the folder records that the text was opened
             opened = folder.read_sealed(TEST_PART) or {"digest": sha256, "opened": utc_now()}
             folder.seal(TEST_PART, opened)
             folder.seal(LEDGER, open_in_ledger(folder, study))

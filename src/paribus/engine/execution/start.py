@@ -1,4 +1,4 @@
-"""The start of a run: its texts, the settled values of its study, and its cost."""
+"""Start of a run: texts, resolved settings, tasks and cost."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from paribus.study import Study, parse_study, require_trust, with_choice
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
-    """Return `study` with the values settled in `folder`: precision, tuned values, a second
-    stage."""
+    """Return `study` with the values that its folder has resolved.
+
+    These are the precision, the tuned values, and the seeds of a second stage.
+    """
     registered = folder.read_study() if folder.exists else None
     if is_open(study) and registered is not None:
         study = with_precision(study, registered.training.precision)
@@ -39,9 +41,10 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
 
 
 def read_data(study: Study) -> dict[Data, Dataset]:
-    """Return the datasets of the study and of each arm.
+    """Load the datasets of the study and of each arm, keyed by their data settings.
 
-    Raises ParibusError if a text cannot be read, or compared arms have different held-out text.
+    Missing tokenizers are trained first. Raises ParibusError if a text cannot be read, or if arms
+    that are compared have different held-out text.
     """
     require_trust(study)  # a corpus may be custom code
     find_rule(study)
@@ -57,16 +60,17 @@ def read_data(study: Study) -> dict[Data, Dataset]:
                 part = part.partition("_")[0]
                 raise ParibusError(
                     f"arms '{arm}' and '{reference}' have different {part} text (SHA-256 {ours} "
-                    f"and {theirs}); arms are compared on the same bytes: set one data.{part}_path "
-                    "for all"
+                    f"and {theirs}), but must be compared on the same bytes; set the same "
+                    f"data.{part}_path for all arms"
                 )
     return datasets
 
 
 def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
-    """Return data.json: the shared text, and under `arms` the text of each arm with another.
+    """Return the content of data.json: the study's text, and the texts of arms that differ.
 
-    Texts count as equal if their tokens are equal, whatever the windows and their order.
+    The texts that differ are under the key `arms`, keyed by arm. Texts are equal if their tokens
+    are equal, regardless of windows and order.
     """
     shared = datasets[study.data]
     others = {
@@ -80,11 +84,13 @@ def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
 
 
 def settled_budgets(study: Study) -> Study:
-    """Return `study` with the iterations of every arm; a study with budgets in tokens is unchanged.
+    """Return `study` with each arm's iterations set to match its budget in bytes or FLOPs.
 
-    An arm trains for as many steps as match the total cost of its reference, in bytes of text or
-    FLOPs, to the nearest step. Raises ParibusError if an arm sets other iterations, or if the FLOPs
-    of user-defined parts cannot be counted.
+    An arm trains for the number of steps whose total bytes of text, or FLOPs, are closest to those
+    of its reference. A study with budgets in tokens is returned unchanged.
+
+    Raises ParibusError if an arm sets a different number of iterations, or if the FLOPs of
+    user-defined parts cannot be counted.
     """
     unit = study.training.budget
     if unit == "tokens" or not study.contrasts:
@@ -98,8 +104,8 @@ def settled_budgets(study: Study) -> Study:
             per_token = model_size(setting, dataset.vocab_size, study.folder)[1]
         if per_token is None:
             raise ParibusError(
-                f"arm '{arm}': the FLOPs of its own modules cannot be counted, because they need "
-                "the values of tensors; set training.budget = 'tokens'"
+                f"the FLOPs of custom modules in arm '{arm}' cannot be counted, because they "
+                "need the values of tensors; set training.budget = 'tokens'"
             )
         costs[arm] = setting.tokens_per_step * per_token
 
@@ -116,8 +122,9 @@ def settled_budgets(study: Study) -> Study:
             continue
         if study.format.alternatives.keys() & study.arms[arm].set.keys():
             raise ParibusError(
-                f"arm '{arm}' sets {stated} iterations, and the {unit} of its reference come to "
-                f"{wanted}; remove them, or set training.budget = 'tokens'"
+                f"arm '{arm}' sets {stated} iterations, but needs {wanted} to match its "
+                f"reference in {unit}; remove training.iterations and training.tokens from the "
+                "arm, or set training.budget = 'tokens'"
             )
         table["arms"][arm]["set"]["training.iterations"] = wanted
     label = f"budgets in {unit}"
@@ -133,11 +140,14 @@ def estimate(
     backend: str | Backend = "local",
     price: float | None = None,
 ) -> Cost:
-    """Measure a step of the baseline with all workers busy, and add up the cost of `study`.
+    """Return the cost of `study`, timed by training steps of the baseline on all workers at once.
 
-    `workers`, `device`, `stack` and `backend` are those of `run`, with its defaults; `price` is the
-    price of a worker's device for an hour. Nothing is written. If a step would take long on this
-    CPU, it is not measured, and the cost has no time.
+    Nothing is written. If a step would take long on this CPU, it is not timed, and the cost has no
+    hours.
+
+    Args:
+        workers, device, stack, backend: as for `run`.
+        price: price per device-hour.
     """
     require_positive(workers=workers, stack=stack)
     study = settled_budgets(study)
@@ -172,36 +182,36 @@ FOLDER = "tasks"
 def settled_tasks(
     study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
 ) -> dict[str, Any]:
-    """Return the description of the study's tasks to register; make the tasks if they do not exist.
+    """Return the record of the study's tasks to register, after creating the tasks if necessary.
 
-    Raises ParibusError if a task cannot be made, or its data cannot be loaded.
+    Raises ParibusError if a task cannot be created, or if its data cannot be loaded.
     """
     tasks, place = study.tasks, suite_folder(study, folder)
     if place is None:
         return {}
     if not place.is_dir():
         with whole_folder(place) as new:
-            if tasks.standard:  # before anything else: their data may not be available
+            if tasks.standard:  # first, because their data may not be available
                 from paribus.engine.evaluation.harness.standard import describe_standard
 
                 asked = (tasks.standard, tasks.shots, tasks.standard_items, standard_data(study))
                 write_json(new / STANDARD_FILE, describe_standard(*asked))
             if tasks.names != ():
                 make_suite(study, datasets, new)
-            folder.create(study)  # refuses a folder of something else
+            folder.create(study)  # fails if the folder holds something else
     registered = registered_tasks(place, tasks)
     if taken := registered.get("standard", {}).keys() & registered.get("names", ()):
         raise ParibusError(
-            f"tasks.own and tasks.standard both have a task '{min(taken)}'; rename your own task"
+            f"tasks.own and tasks.standard both have a task '{min(taken)}'; rename your custom task"
         )
     return registered
 
 
 def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
-    """Draw questions from the text of `study` and write them to the folder `place`.
+    """Generate questions from the validation text of `study`, and write them to folder `place`.
 
-    All arms answer the same questions, so each question must fit the window of every arm. There are
-    as many as the text allows, because `paribus evaluate` may use more later.
+    All arms answer the same questions, so each question must fit in every arm's window. As many
+    questions are generated as the text allows, because `paribus evaluate` may ask all of them.
     """
     readers = [
         (datasets[setting.data].tokenizer.encode, setting.data.seq_len)
@@ -220,12 +230,12 @@ def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> N
 
 
 def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:
-    """Return the folder of the study's tasks; None if it has none."""
+    """Return the folder of the study's tasks, or None if it has no tasks."""
     has_tasks = study.tasks.names != () or study.tasks.standard
     return folder.path / FOLDER if has_tasks else None
 
 
 def standard_data(study: Study) -> Path | None:
-    """Return the folder with copies of the standard tasks' data; None to use the hub."""
+    """Return the folder with copies of the standard tasks' data, or None to use the hub."""
     stated = study.tasks.standard_data
     return None if stated is None else (study.folder / stated).resolve()

@@ -1,8 +1,8 @@
-"""Tasks of the engine that run in child processes; `runner.py` schedules them.
+"""Engine tasks that run in child processes; `runner.py` schedules them.
 
-For a trial over several devices, a child of the worker starts one process per device, and waits.
-If such a rank dies, the child ends with one line on its standard error, and the worker starts the
-trial again from its last checkpoint.
+For a trial on several devices, a child process starts one process (rank) for each device and waits
+for them. If a rank dies, the child prints one line to standard error and exits, and the worker
+restarts the trial from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ POLL_SECONDS, GRACE_SECONDS = 0.2, 5.0
 
 
 def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
-    """Return the device of a child process, ready for use; each slot of a worker has its own."""
+    """Return the device of a child process, ready for use; each worker slot has its own."""
     size = study.resources.devices
     device = choose_device(context.order.settings["device"], context.slot * size + rank)
     prepare(device)
@@ -58,15 +58,16 @@ def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
 
 
 def train_over(size: int, task: Task, context: Context) -> None:
-    """Train a task with `size` processes, each on its own device.
+    """Train the trial in `task` with `size` processes, each on its own device.
 
-    Raises Left if the processes were asked to leave before the end.
+    Raises Left if the processes were asked to leave before the end. Raises ParibusError if this
+    machine has fewer GPUs, or if a rank fails.
     """
     device = choose_device(context.order.settings["device"])
     if device.type != "cpu" and size > (limit := count_devices(device)):
         raise ParibusError(
-            f"resources.devices_per_trial = {size}, and {platform.node()} has {limit} GPUs; set "
-            f"resources.devices_per_trial to {limit} or less"
+            f"resources.devices_per_trial = {size}, but {platform.node()} has only {limit} GPUs; "
+            f"set resources.devices_per_trial to {limit} or less"
         )
     store = TCPStore("127.0.0.1", 0, size, is_master=True, timeout=PATIENCE, wait_for_workers=False)
     place = (size, store.port, task, context, os.getpid())
@@ -92,7 +93,7 @@ def train_over(size: int, task: Task, context: Context) -> None:
     if failure := context.queue.failure():
         raise ParibusError(failure["message"])
     if failed:
-        # A rank that was killed, with a negative code, takes others with it, which end with errors.
+        # If a rank is killed (a negative code), the other ranks fail, too.
         code, number = min(failed)
         print(f"rank {number} of {size} died with {ending(code)}", file=sys.stderr, flush=True)
         os._exit(DIED)
@@ -101,7 +102,7 @@ def train_over(size: int, task: Task, context: Context) -> None:
 
 
 def be_rank(rank: int, size: int, port: int, task: Task, context: Context, parent: int) -> None:
-    """Train a task as one rank; does not return."""
+    """Train the trial in `task` as one rank, and exit the process."""
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
     tie_to(parent)
@@ -132,8 +133,11 @@ def be_rank(rank: int, size: int, port: int, task: Task, context: Context, paren
 
 
 def machine_of(context: Context) -> dict[str, Any]:
-    """Return the device type of this machine, the number of devices, the free bytes of a GPU, the
-    meaning of precision "auto", and the default number of concurrent trials."""
+    """Return the properties of this machine that a run depends on.
+
+    `device` is the device type, `devices` their number, `memory` the free bytes of a GPU or None,
+    `precision` what "auto" stands for, and `workers` the default number of concurrent trials.
+    """
     device = choose_device(context.order.settings["device"])
     return {
         "device": device.type,
@@ -145,7 +149,7 @@ def machine_of(context: Context) -> dict[str, Any]:
 
 
 def default_workers(device: torch.device) -> int:
-    """Return the number of concurrent trials: one per GPU, or per core of a CPU."""
+    """Return the default number of concurrent trials: one per GPU, or one per CPU core."""
     if device.type != "cpu":
         return count_devices(device)
     affinity = getattr(os, "sched_getaffinity", None)
@@ -153,7 +157,7 @@ def default_workers(device: torch.device) -> int:
 
 
 def execute(task: Task, context: Context) -> Any:
-    """Run a task and return its answer; None if the answer is in the results folder."""
+    """Execute a task and return its answer, or None if the results folder holds the answer."""
     try:
         return _execute(task, context)
     except ParibusError:
@@ -199,7 +203,7 @@ def _execute(task: Task, context: Context) -> Any:
 
 
 def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None = None) -> None:
-    """Train the trials of a task, or with `ranks` this rank's rows of its only trial."""
+    """Train the trials in `task`; with `ranks`, only this rank's rows of its single trial."""
     trials, settings = task.trials, context.order.settings
     stack = Stack(
         study,

@@ -1,7 +1,7 @@
-"""Throughput of the arms: reading (prefill), writing token by token (decoding), and training.
+"""Throughput of the arms in prefill, token-by-token decoding, and training.
 
-All arms take turns in one process within seconds of each other, so that the comparison is paired.
-The training time of a trial would also include other load of the machine.
+All arms are timed in turns in one process, within seconds of each other, so that the comparison is
+paired. A trial's training time would also include other load on the machine.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from paribus.results.store import THROUGHPUT
 from paribus.study import Study
 from paribus.study.trainer import Trial
 
-LEAST_TURNS = 5  # of each arm and kind over all seeds; the fastest of a seed's turns counts
-LARGEST_STATE_BYTES = 4 * 2**30  # of weights, gradients and moments of all arms together
-PROMPT_SHARE, DECODED_SHARE = 0.5, 0.25  # of the window: read, and then written token by token
+LEAST_TURNS = 5  # per arm and kind, over all seeds; the fastest turn for a seed counts
+LARGEST_STATE_BYTES = 4 * 2**30  # weights, gradients and moments of all arms together
+PROMPT_SHARE, DECODED_SHARE = 0.5, 0.25  # of the window: prompt, then decoded token by token
 MOST_DECODED = 64
 UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
-Action = Callable[[], int]  # returns how many tokens it processed
+Action = Callable[[], int]  # returns the number of tokens processed
 
 
 def _speed(kind: str, label: str) -> Metric:
@@ -35,7 +35,7 @@ def _speed(kind: str, label: str) -> Metric:
     return Metric(name, label, "tokens/s", "higher", "turns", 0, key, "log", of_tokens=True)
 
 
-# Endpoints that are timed in turn; they are compared as ratios.
+# Endpoints that are timed in turns, and compared as ratios.
 METRICS = (
     _speed("training", "training speed"),
     _speed("prefill", "reading speed"),
@@ -54,11 +54,16 @@ def time_in_turn(
     *,
     graphs: bool,
 ) -> None:
-    """Time every arm with the weights of each of its `trials`, and write `throughput.parquet`.
+    """Time every arm with the weights of each of its `trials`, and write throughput.parquet.
 
-    There is a row per (arm, seed, kind) with the tokens and seconds of the fastest turn; for
-    training, also the peak bytes of its tensors. The order of arms rotates over seeds. A kind that
-    an arm does not support has no row. Training has no rows if the states of all arms do not fit.
+    The table has a row for each arm, seed and kind, with the tokens and seconds of the fastest
+    turn; for training on a GPU, also the peak bytes of its tensors. The order of the arms rotates
+    over seeds. There is no row for a kind that an arm does not support, and none for training if
+    the training states of all arms together exceed LARGEST_STATE_BYTES.
+
+    Args:
+        datasets: dataset of each arm.
+        graphs: whether to replay training steps as CUDA graphs.
     """
     models: dict[str, GPT] = {}
     for arm in study.arms:
@@ -100,7 +105,7 @@ def time_in_turn(
 def training_turn(
     study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
 ) -> tuple[Action, int | None]:
-    """Return a turn of training steps, and the peak bytes of its tensors on a GPU."""
+    """Return an action that trains one step, and its peak bytes on a GPU or None on a CPU."""
     setting, before, n_held = study.setting(arm), 0, None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -122,7 +127,10 @@ def training_turn(
 
 @torch.inference_mode()
 def inference_turns(model: GPT, tokens_BT: torch.Tensor) -> dict[str, Action]:
-    """Return the turns of inference; without decoding if a custom module has no cache."""
+    """Return the inference actions, keyed by kind.
+
+    "decoding" is missing if a custom module has no cache, or if the window is too short.
+    """
 
     @torch.inference_mode()
     def prefill() -> int:

@@ -1,1 +1,1 @@
-"""A trial from its first step to its seal; parts of it load no torch."""
+"""A trial from its first step to its seal; `stacks` can be imported without torch."""

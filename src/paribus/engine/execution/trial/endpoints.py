@@ -1,4 +1,4 @@
-"""The endpoints of a study, known from declarations before anything trains."""
+"""Endpoints of a study, determined from declarations before anything is trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paribus.metric import Metric, by_name, find
 from paribus.results.curves import METRICS as CURVE_METRICS, OF_TURNS
 from paribus.study import Study
 
-STEP_METRICS = (*METRICS, OBJECTIVE)  # a trainer may measure them at every step
+STEP_METRICS = (*METRICS, OBJECTIVE)  # metrics that a trainer may measure at every step
 
 
 def declarations(
@@ -28,10 +28,16 @@ def declarations(
     curve: bool,
     in_turn: Sequence[Metric] = (),
 ) -> dict[str, Metric]:
-    """Return the metrics that trials declare, by name.
+    """Return the metrics that trials declare, keyed by name.
 
-    `first` is the first column of each probe, and `columns` are those of every step. `tasks` and
-    `curve` say whether the study has any. Raises ParibusError if two metrics have the same name.
+    Args:
+        first: first column of each probe, keyed by probe.
+        columns: columns that are measured at every step.
+        tasks: whether the study has tasks.
+        curve: whether the study has a held-out curve.
+        in_turn: metrics that are timed in turns.
+
+    Raises ParibusError if two metrics have the same name.
     """
     own = own_measures(study.evaluation.own, study.folder)
     probes = [probe for probe in known_probes(study) if probe.name in first]
@@ -43,7 +49,7 @@ def declarations(
         "the held-out curve": [*CURVE_METRICS] if curve else [],
         "the trainer": [metric for metric in STEP_METRICS if metric.name in columns],
         "the probes": [metric for name, metric in observed.items() if name in shipped_probes()],
-        # User-defined metrics come last, so that they are refused.
+        # Custom metrics come last, so that the error blames them for a name that is taken.
         "evaluation.own": [measure.metric for measure in own],
         "probes.own": [metric for name, metric in observed.items() if name not in shipped_probes()],
     }
@@ -51,7 +57,7 @@ def declarations(
 
 
 def possible(study: Study) -> dict[str, Metric]:
-    """Return all metrics that a trial of `study` could measure, timing included.
+    """Return all metrics that trials of `study` could measure, including timings, keyed by name.
 
     Raises ParibusError if two metrics have the same name.
     """
@@ -61,7 +67,7 @@ def possible(study: Study) -> dict[str, Metric]:
 
 
 def probe_columns(study: Study) -> dict[str, list[str]]:
-    """Return the columns of each probe in any of the arms."""
+    """Return the columns that each probe records in any arm, keyed by probe."""
     settings = [study.setting(arm) for arm in study.arms]
     columns: dict[str, list[str]] = {}
     for probe in known_probes(study):
@@ -74,10 +80,10 @@ def probe_columns(study: Study) -> dict[str, list[str]]:
 
 
 def endpoint_metrics(study: Study) -> dict[str, Metric]:
-    """Return the metrics that `study` compares, by name; nothing is trained.
+    """Return the metrics that `study` compares, keyed by name, without training anything.
 
-    Raises ParibusError for an unknown metric, a name that two metrics have, an unknown part, and a
-    primary endpoint without direction or measurement.
+    Raises ParibusError for an unknown metric or part, a name that two metrics share, or a primary
+    endpoint that has no direction or is not measured.
     """
     known, metrics = possible(study), dict[str, Metric]()
     names = _names(study, known)
@@ -94,8 +100,8 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         _require_shared_tokens(study, metric)
         if study.plan is not None and (metric.record == "turns" or metric.key in OF_TURNS):
             raise ParibusError(
-                f"'{metric.name}' cannot be primary with looks, because arms are timed only after "
-                "all are trained; set seeds as a list"
+                f"'{metric.name}' cannot be primary in a study with interim analyses, because "
+                "arms are timed after all trials have finished; set seeds to a list"
             )
     if study.decision.benefit is not None:
         _require_role(study, metrics[study.decision.benefit], "be a benefit")
@@ -105,14 +111,14 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         _require_shared_tokens(study, select)
         if select.record in ("turns", "curve"):
             raise ParibusError(
-                f"tuning.select cannot be '{select.name}': tuning trials record neither timings "
-                "nor a held-out curve; use validation_loss"
+                f"tuning.select cannot be '{select.name}', because tuning trials record neither "
+                "timings nor a held-out curve; use 'validation_loss'"
             )
     return metrics
 
 
 def _names(study: Study, known: Mapping[str, Metric]) -> list[str]:
-    """Return the names that an endpoint may have, including names of parts."""
+    """Return the valid endpoint names, including parts such as 'task_accuracy/<task>'."""
     seq_len = max(study.setting(arm).data.seq_len for arm in study.arms)
     measures = (*all_measures(), *own_measures(study.evaluation.own, study.folder))
     parts = {measure.name: measure.part_names(seq_len) for measure in measures}
@@ -124,43 +130,49 @@ def _names(study: Study, known: Mapping[str, Metric]) -> list[str]:
 
 
 def _task_names(study: Study) -> list[str]:
-    """Return the names of the study's tasks, with those of the evaluation harness.
+    """Return the names of the study's tasks, including those from the evaluation harness.
 
-    Raises ParibusError for a user-defined task that is not among them.
+    Raises ParibusError for a custom task that `tasks.names` leaves out.
     """
     own = own_tasks(study.tasks.own, study.folder)
     names = [task.name for task in find_tasks(study.tasks.names, own)]
     for path, task in zip(study.tasks.own, own, strict=True):
         if task.name not in names:
             raise ParibusError(
-                f"tasks.own = '{path}': tasks.names does not name '{task.name}', so it would not "
-                "be asked; add it there, or remove one of the two keys"
+                f"the task '{task.name}' in tasks.own = '{path}' would not run, because "
+                "tasks.names does not list it; add it there, or remove tasks.names"
             )
     return [*names, *(standard_tasks(study.tasks.standard) if study.tasks.standard else ())]
 
 
 def _require_role(study: Study, metric: Metric, role: str) -> None:
-    """Raise ParibusError for a metric that has no direction or is not measured."""
+    """Raise ParibusError if a metric has no direction or is not measured.
+
+    Args:
+        role: verb phrase for the message, such as "be primary".
+    """
     evaluation, tasks = study.evaluation, study.tasks
     unprobed = {probe.name for probe in known_probes(study) if probe.every == 0}
     is_curve = metric.record == "curve"
     problems = {
-        "neither more nor less of it is better; use validation_loss": metric.better == "neither",
-        "tasks.names = [] asks no task": metric in HEADLINE.values()
+        "it has no direction of improvement; use 'validation_loss'": metric.better == "neither",
+        "tasks.names = [] runs no task; remove it": metric in HEADLINE.values()
         and not (tasks.names != () or tasks.standard),
-        "set evaluation.every, the steps between two points": is_curve and evaluation.every is None,
-        "set evaluation.target, a loss, or use a speed-up at equal loss": is_curve
-        and not (metric.of_pair or evaluation.target is not None),
-        "probes.every turns its probe off": metric.record == "probes"
+        "there is no held-out curve; set evaluation.every to the steps between points": is_curve
+        and evaluation.every is None,
+        "there is no target; set evaluation.target to a loss, or use a speed-up at equal loss": (
+            is_curve and not (metric.of_pair or evaluation.target is not None)
+        ),
+        "its probe is turned off; change probes.every": metric.record == "probes"
         and metric.name.partition("/")[0] in unprobed,
     }
     for problem, applies in problems.items():
         if applies:
-            raise ParibusError(f"'{metric.name}' cannot {role}: {problem}")
+            raise ParibusError(f"'{metric.name}' cannot {role}, because {problem}")
 
 
 def _require_shared_tokens(study: Study, metric: Metric) -> None:
-    """Raise ParibusError if arms with different tokenizers would be compared per token."""
+    """Raise ParibusError if a per-token metric would compare arms with different tokenizers."""
     for arm, reference in study.contrasts if metric.of_tokens else ():
         if not study.share_tokens(arm, reference):
             raise ParibusError(

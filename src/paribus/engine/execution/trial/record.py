@@ -1,6 +1,6 @@
-"""What is measured of a trial: its held-out curve, the evaluation of its weights, and its records.
+"""Measurements of a trial: its held-out curve, the evaluation of its weights, and its records.
 
-Weights are evaluated on held-out text and on the study's tasks, and on tasks that are asked later.
+Weights are evaluated on held-out text, on the study's tasks, and on tasks requested later.
 """
 
 from __future__ import annotations
@@ -51,17 +51,16 @@ CURVE_UNITS = {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"}
 
 
 class HeldOutCurve:
-    """The held-out loss of a stack, measured between training steps.
+    """Held-out loss of a stack, measured between training steps.
 
-    A point is the loss of each replica on the first `evaluation.curve_tokens` of the validation
-    text. A separate float32 model measures it, so that it does not affect the training; its time
-    does not count as training time. Replicas are evaluated one after the other, so each has the
-    same bits as when evaluated alone. The arms of a stack have one model and one budget: those of
-    `arm`.
+    A point holds the loss of each replica on the first `evaluation.curve_tokens` tokens of the
+    validation text. A separate float32 model measures it, so training is not affected, and the time
+    does not count as training time. Replicas are evaluated one at a time, which gives the same bits
+    as evaluating them alone. All arms of a stack share the model and the budget of `arm`.
 
     Attributes:
-        points: the points so far, in the form of a checkpoint: `step`, and the summed loss of each
-            replica in `nats` (None if not finite).
+        points: points measured so far, as checkpoints store them: {"step": t, "nats": losses},
+            with each replica's summed loss in nats (None if not finite).
     """
 
     def __init__(self, study: Study, arm: str, dataset: Dataset, device: torch.device) -> None:
@@ -72,11 +71,11 @@ class HeldOutCurve:
         self._tokens = dataset.validation[: study.evaluation.curve_tokens + 1]
 
     def is_due(self, t: int) -> bool:
-        """Return whether a point after t steps is due and not yet measured."""
+        """Return whether a point is due after t steps and has not been measured yet."""
         return t in self._steps and (not self.points or self.points[-1]["step"] < t)
 
     def measure(self, trainer: Trainer) -> float:
-        """Measure and add the point of the trainer's step; return how many seconds that took."""
+        """Add a point for the trainer's current step, and return the seconds that it took."""
         began, sums, vocab_size = time.monotonic(), list[float](), self._dataset.vocab_size
         if self._model is None:
             setting = self._study.setting(self._arm)
@@ -90,7 +89,7 @@ class HeldOutCurve:
         return time.monotonic() - began
 
     def write(self, folder: TrialFolder, replica: int) -> None:
-        """Write curve.parquet of a replica: a row for each point."""
+        """Write a replica's curve.parquet, with a row for each point."""
         steps = [point["step"] for point in self.points]
         nats = [point["nats"][replica] for point in self.points]
         columns = {
@@ -104,7 +103,7 @@ class HeldOutCurve:
 def trained_model(
     study: Study, arm: str, dataset: Dataset, device: torch.device, weights: Mapping[str, Any]
 ) -> GPT:
-    """Return the model of an arm, with the trained weights loaded."""
+    """Return an arm's model, with `weights` loaded."""
     model = build_model(study.setting(arm), dataset.vocab_size, study.folder).to(device)
     load_parameters(model, weights)
     return model
@@ -113,7 +112,7 @@ def trained_model(
 def evaluate_text(
     study: Study, model: GPT, dataset: Dataset, tokens: Tokens, seq_len: int
 ) -> Evaluation:
-    """Evaluate a model on held-out `tokens` of `dataset` with all measures of the study."""
+    """Evaluate a model on held-out `tokens` from `dataset`, with all measures of the study."""
     own = own_measures(study.evaluation.own, study.folder)
     return evaluate_on(model, dataset, tokens, seq_len, own, study.evaluation.precision)
 
@@ -121,14 +120,17 @@ def evaluate_text(
 def evaluate_heldout_part(
     study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
 ) -> None:
-    """Evaluate a trial on the test part, which the run has opened for the verdict."""
+    """Evaluate a finished trial on the test part, and write the scores in its held-out folder.
+
+    The run must have opened the test part.
+    """
     finished, folder = results.trial(*trial), heldout_folder(results, *trial)
     model = trained_model(study, trial[0], dataset, device, finished.read_weights())
     tokens = open_test(dataset.test, results.read_sealed(TEST_PART))
     heldout = evaluate_text(study, model, dataset, tokens, study.setting(trial[0]).data.seq_len)
     scores = heldout.scores
     write_evaluation(folder, heldout)
-    # Scores of anything else, such as accuracy on tasks, stay as they were.
+    # Other scores, such as accuracy on tasks, are unchanged.
     folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
     summary = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.division.record}
     folder.write_json("tested.json", summary)  # written last: its presence means evaluated
@@ -137,9 +139,9 @@ def evaluate_heldout_part(
 def ask_tasks(
     study: Study, model: torch.nn.Module, dataset: Dataset, seq_len: int, folder: Path
 ) -> TaskResults | None:
-    """Run the registered tasks in `folder` on a model; return None if none of them fits.
+    """Run the tasks registered in `folder` on a model; None if no task fits in the window.
 
-    Raises ParibusError if a standard task is not the one that was registered.
+    Raises ParibusError if a standard task differs from the registered one.
     """
     tasks, results = study.tasks, list[TaskResults]()
     reader = (model, dataset.tokenizer, seq_len)
@@ -157,9 +159,8 @@ def ask_tasks(
             differing = [key for key in Pinned.model_fields if pins[key] != getattr(known, key)]
             if differing:
                 raise ParibusError(
-                    f"task '{name}' is not the one that was registered: its "
-                    f"{', '.join(differing)} differ; every trial needs the same data set and the "
-                    "same lm_eval"
+                    f"task '{name}' differs from the registered one in {', '.join(differing)}; "
+                    "restore the same dataset and version of lm_eval for every trial"
                 )
     return reduce(together, results) if results else None
 
@@ -171,8 +172,12 @@ def answer_request(
     device: torch.device,
     arguments: dict[str, Any],
 ) -> None:
-    """Run the tasks of a `request` (from `paribus.evaluate`) on a finished trial; write and seal
-    the answers in the folder `out`."""
+    """Run requested tasks on a finished trial, and write and seal its answers.
+
+    Args:
+        arguments: `arm` and `seed` of the trial, the `request` from `paribus.evaluate`, and `out`,
+            the folder for the answers.
+    """
     arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
     weights = results.trial(arm, seed).read_weights()
     model = trained_model(study, arm, dataset, device, weights)
@@ -191,7 +196,7 @@ def answer_request(
 
 
 def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
-    """Write evaluation.parquet and blocks.parquet."""
+    """Write evaluation.parquet and blocks.parquet in `folder`."""
     of_unit = "that of the row's column 'unit'"
     units = {
         "measure": "1",
@@ -211,7 +216,10 @@ def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
 
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
-    """Write tasks.parquet, a row per task and shots, and items.parquet, one per question."""
+    """Write tasks.parquet and items.parquet in `folder`, both without rows if `outcome` is None.
+
+    tasks.parquet has a row for each task and number of shots, items.parquet one for each question.
+    """
     if outcome:
         items = outcome.items
         cells = pa.Table.from_pylist([plain(cell) for cell in outcome.cells], schema=CELLS)
@@ -233,10 +241,13 @@ def record(
     seconds: float,
     earlier_machines: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Evaluate a replica of a stack at its last step, and write and seal its records.
+    """Evaluate a stack's replica after its last step, and write and seal its records.
 
-    `seconds` is the training time of the whole stack, some of whose steps may have been made on
-    `earlier_machines`. The trial's folder is written atomically.
+    The trial's folder is written atomically.
+
+    Args:
+        seconds: training time of the whole stack.
+        earlier_machines: other machines on which some of the steps were trained.
     """
     setting, n_replicas = trainer.settings[replica], len(trainer.seeds)
     weights = trainer.parameters(replica)
@@ -249,11 +260,11 @@ def record(
         if not has_diverged(study, trainer, replica):
             raise
         nats = f"{error.nats:.3g} nats"
-        causality = {"not_proven": f"it diverged, and a log-probability moves by {nats}"}
+        causality = {"not_proven": f"it diverged, and a log-probability changes by {nats}"}
     heldout = evaluate_text(study, model, dataset, dataset.validation, setting.data.seq_len)
     tasks = None
     if suite := suite_folder(study, ResultsFolder(checkpoints.results)):
-        free_unused(trainer.device)  # tasks allocate as much again, in other sizes
+        free_unused(trainer.device)  # tasks allocate as much again, in blocks of other sizes
         tasks = ask_tasks(study, model, dataset, setting.data.seq_len, suite)
     evaluated = time.monotonic()
 
@@ -301,7 +312,7 @@ def record(
                 setting.data.seq_len,
             ),
             "diverged_at": state.diverged_at,
-            # Trials that are still missing, or trained again, are trained in the same stack.
+            # Trials that are missing or repeated later are trained in the same stack.
             "stack": [list(trial) for trial in checkpoints.trials],
         }
         draft.write_json("trial.json", trial)
@@ -312,7 +323,7 @@ def record(
             machine["resumed_from"] = earlier_machines
         draft.write_json("environment.json", machine)
         timing = {
-            "training_seconds": seconds / n_replicas,  # each replica is charged its share
+            "training_seconds": seconds / n_replicas,  # an equal share for each replica
             "evaluation_seconds": evaluated - began,
         }
         draft.write_json("timing.json", timing)
@@ -320,7 +331,7 @@ def record(
 
 
 def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
-    """Return whether a replica of a trained stack diverged, by the rule of `study`."""
+    """Return whether a trained replica diverged, by the rule of `study`."""
     from paribus.analysis import events_in  # slow to import, and not needed before
 
     state = trainer.history(replica)
@@ -329,7 +340,7 @@ def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
 
 
 def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[Drawing]:
-    """Yield the figures of the steps, probes and measures that a trial recorded."""
+    """Yield the figures of all recorded step columns, probes and measures."""
     columns = [*trainer.columns, *(column.name for column in trainer.probe_columns)]
     columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
     drawings = [*DRAWINGS, *map(auxiliary_drawing, trainer.replicas.auxiliaries)]
@@ -342,7 +353,7 @@ def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[D
 
 
 def _write_steps(folder: TrialFolder, trainer: Trainer, state: ReplicaState) -> None:
-    """Write steps.parquet, and probes.parquet with a row for each step where a probe was due."""
+    """Write steps.parquet, and probes.parquet with a row for each step that a probe measured."""
     step, n_columns = np.arange(1, state.t + 1, dtype=np.int32), len(trainer.columns)
     columns = dict(zip(trainer.columns, state.measured.T[:n_columns], strict=True))
     folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | trainer.columns)

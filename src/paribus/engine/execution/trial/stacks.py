@@ -1,9 +1,9 @@
-"""Stacks: trials that are trained side by side, and their checkpoints.
+"""Stacks of trials that are trained together as replicas of one model, and their checkpoints.
 
-The trials of a stack share one model, so their arms may differ only in learning rate and weight
-decay (`Setting.common`). Both trials of a pair are trained in stacks of the same size, because
-batched products may sum in another order than single ones. Once training has begun, the size of
-stacks therefore stays the same.
+The trials in a stack share one model, so their arms may differ only in learning rate and weight
+decay (`Setting.common`). Both trials of a pair are trained in stacks of the same size, because the
+summation order in batched matrix products may depend on the size. The size therefore stays the same
+once training has begun.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from paribus.study import Study
 from paribus.study.trainer import Trial
 from paribus.untrusted_io import read_bytes, read_json
 
-SHARE = 0.7  # of the free memory: recorded graphs, probes and gaps of the allocator come on top
+SHARE = 0.7  # of the free memory; the rest is for CUDA graphs, probes and fragmentation
 
 
 def recorded_size(study: Study, folder: ResultsFolder) -> int:
-    """Return the size of the largest stack that was trained or begun in a folder; 0 for none."""
+    """Return the size of the largest stack that was trained or begun in a folder, or 0."""
     trials = [folder.trial(*trial) for trial in study.trials]
     stacks = [t.read_json("trial.json").get("stack", []) for t in trials if t.is_finished]
     return max(map(len, [*stacks, *begun_stacks(folder.path)]), default=0)
@@ -44,10 +44,15 @@ def recorded_size(study: Study, folder: ResultsFolder) -> int:
 def default_size(
     study: Study, machine: Mapping[str, Any], vocabularies: Mapping[str, int], workers: int
 ) -> int:
-    """Return the default number of replicas in a stack.
+    """Return the default number of trials in a stack.
 
-    A core trains one trial at a time. A GPU trains its share of all trials at once, if the memory
-    suffices for the `workers` that share it.
+    It is 1 on a CPU, or if trials use several devices. A GPU trains its share of all trials at
+    once, as far as they fit in its memory.
+
+    Args:
+        machine: properties from `machine_of`.
+        vocabularies: vocabulary size of each arm.
+        workers: number of workers, which share the memory of the GPUs.
     """
     if study.resources.devices_per_trial is not None or machine["device"] == "cpu":
         return 1
@@ -60,14 +65,14 @@ def default_size(
 
 
 def plan_stacks(study: Study, size: int) -> list[list[Trial]]:
-    """Return all trials of the study, grouped into stacks of at most `size`.
+    """Return all trials of the study, grouped into stacks of at most `size` trials.
 
-    Arms share stacks only if all arms of the study can, so that sizes agree. Calling this with the
-    size of the largest stack gives the same stacks again.
+    Arms share stacks only if all arms of the study can, so that all stacks have equal sizes.
+    Passing the size of the largest stack gives the same stacks again.
     """
     groups = sharing_arms(study)
     is_shared = len({len(arms) for arms in groups}) == 1 and 1 < len(groups[0]) <= size
-    is_shared = is_shared and study.plan is None  # a look may stop one arm and not another
+    is_shared = is_shared and study.plan is None  # an interim analysis may stop only some arms
     n_seeds = size // (len(groups[0]) if is_shared else 1)
     stacks: list[list[Trial]] = []
     for part in _parts(study):
@@ -79,16 +84,16 @@ def plan_stacks(study: Study, size: int) -> list[list[Trial]]:
 
 
 def shared_setting(study: Study, arm: str) -> Setting:
-    """Return what a model needs to train a step of `arm`; arms with equal ones can share a stack.
+    """Return the part of an arm's setting that all trials in a stack must share.
 
-    A stack shows user-defined probes a single setting, so with such probes arms have to be equal.
+    It is the whole setting if the study has custom probes, because a stack passes them one setting.
     """
     setting = study.setting(arm)
     return setting if study.probes.own else setting.common
 
 
 def sharing_arms(study: Study) -> list[list[str]]:
-    """Return groups of arms that can share a stack."""
+    """Return the arms, grouped by whether they can share a stack."""
     groups: dict[Setting, list[str]] = {}
     for arm in study.arms:
         groups.setdefault(shared_setting(study, arm), []).append(arm)
@@ -97,7 +102,7 @@ def sharing_arms(study: Study) -> list[list[str]]:
 
 
 def _parts(study: Study) -> list[tuple[int, ...]]:
-    """Return groups of seeds that may be trained together: those of one interim look or stage."""
+    """Return the seeds, grouped by interim analysis or stage; only these are trained together."""
     ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
     starts = [0, *ends]
     return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]
@@ -111,19 +116,20 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class UnusableError(ParibusError):
-    """A checkpoint cannot be used to resume."""
+    """Raised if a checkpoint cannot be used to resume training."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint, as its about.json describes it.
+    """A checkpoint, as described by its about.json.
 
     Attributes:
+        path: folder of the checkpoint.
         trials: (arm, seed) of each replica.
-        t: steps done.
+        t: number of completed steps.
         identity: digest of everything that must be equal for a run to resume.
-        state: values that are not arrays, such as `seconds`.
-        files: the SHA-256 of the arrays of each replica.
+        state: values other than arrays, such as `seconds`.
+        files: SHA-256 of each replica's file of arrays.
     """
 
     path: Path
@@ -134,8 +140,8 @@ class Checkpoint:
     files: list[str]
 
     def states(self) -> list[dict[str, np.ndarray]]:
-        """Return the arrays of every replica. Raises UnusableError for a damaged file."""
-        import safetensors.numpy  # not at the top: those who only list stacks need no engine
+        """Return the arrays of every replica. Raises UnusableError if a file is damaged."""
+        import safetensors.numpy  # imported here, because listing stacks needs no engine
 
         states = []
         for replica, sha256 in enumerate(self.files):
@@ -149,17 +155,22 @@ class Checkpoint:
 
 
 class StackCheckpoints:
-    """Checkpoints of one stack: each is complete or absent, and the two newest are kept.
+    """Checkpoints of one stack, written atomically; the two newest are kept.
 
     checkpoints/<id of the stack>/step-<t>.<worker>/
         replica-<r>.safetensors   arrays of one replica
-        about.json                written last: the stack, its state without arrays, and digests
+        about.json                written last: the trials, their state without arrays, and digests
     checkpoints/<id of the stack>/kept/<arm>/seed-<n>/
-        weights-<t>.safetensors   weights that the record of the trial will have
+        weights-<t>.safetensors   intermediate weights, which the trial's record will include
 
-    Each worker writes under its own name and resumes from any. A checkpoint holds the states of all
-    trials at one step, so that they continue together. `identity` is a digest of everything that
-    must be equal for a run to resume.
+    Each worker writes under its own name, and can resume from any worker's checkpoint. A checkpoint
+    holds the states of all trials at one step.
+
+    Args:
+        results: results folder of the study.
+        trials: (arm, seed) of each replica.
+        identity: digest of everything that must be equal for a run to resume.
+        owner: name of the worker.
     """
 
     def __init__(
@@ -170,7 +181,13 @@ class StackCheckpoints:
         self.results, self.path = results, results / FOLDER / _id(self.trials)
 
     def write(self, t: int, states: Iterable[Arrays], state: Mapping[str, Any]) -> None:
-        """Write the checkpoint of step t, with `states` by replica, and remove older ones."""
+        """Write a checkpoint after step t, and remove all but the newest ones.
+
+        Args:
+            t: number of completed steps.
+            states: arrays of each replica.
+            state: values other than arrays.
+        """
         import safetensors.numpy
 
         target, files = self.path / f"step-{t}{self._suffix}", list[str]()
@@ -194,27 +211,30 @@ class StackCheckpoints:
             remove_folder(old)
 
     def paths(self) -> list[Path]:
-        """Return the folders of all checkpoints, the newest first."""
+        """Return the folders of all checkpoints, newest first."""
         return sorted(self.path.glob("step-*"), key=step_of, reverse=True)
 
     def read(self, path: Path) -> Checkpoint:
         """Read a checkpoint. Raises UnusableError if it is damaged or has another identity."""
         checkpoint = read_checkpoint(path)
         if (checkpoint.trials, checkpoint.identity) != (self.trials, self._identity):
-            raise UnusableError("it is of another study, text, code or device")
+            raise UnusableError("it was written for a different study, text, code or device")
         return checkpoint
 
     def kept(self, trial: TrialFolder) -> TrialFolder:
-        """Return the folder of weights kept before the last step, until the trial is recorded."""
+        """Return the temporary folder for a trial's intermediate weights."""
         return replace(trial, path=self.path / "kept" / trial.arm / f"seed-{trial.seed}")
 
     def copy_kept(self, trial: TrialFolder, target: TrialFolder) -> None:
-        """Copy the kept weights of `trial` into `target`. Raises ParibusError."""
+        """Copy the intermediate weights of `trial` into `target`.
+
+        Raises ParibusError if a file cannot be read.
+        """
         for path in self.kept(trial).path.glob("weights-*"):
             write_bytes(target.path / path.name, read_bytes(path))
 
     def remove_after(self, t: int) -> None:
-        """Remove checkpoints of steps later than t."""
+        """Remove checkpoints of later steps than t."""
         for path in self.paths():
             if step_of(path) > t:
                 remove_folder(path)
@@ -232,20 +252,20 @@ def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
 
 
 def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
-    """Remove the checkpoints of all other stacks, and the folder if it is empty then."""
+    """Remove checkpoints of stacks that are not in `stacks`, and the folder if it becomes empty."""
     kept = {_id(trials) for trials in stacks}
     folder = results / FOLDER
-    if folder.is_symlink():  # what it points to is not ours to remove
+    if folder.is_symlink():  # its target is not ours to remove
         return
     for path in list(folder.glob("*")):
         if path.name not in kept:
             remove_folder(path)
-    with contextlib.suppress(OSError):  # it is not there, or not empty
+    with contextlib.suppress(OSError):  # missing or not empty
         folder.rmdir()
 
 
 def step_of(path: Path) -> int:
-    """Return the step of a checkpoint's folder; -1 for another folder."""
+    """Return the step in a checkpoint folder's name, or -1 if there is none."""
     number = path.name.removeprefix("step-").partition(".")[0]
     return int(number) if number.isdecimal() else -1
 
@@ -255,7 +275,7 @@ def _id(trials: Sequence[Trial]) -> str:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint. Raises UnusableError if its about.json was changed."""
+    """Read a checkpoint. Raises UnusableError if about.json is missing, damaged or changed."""
     try:
         record = read_json(path / ABOUT)
         sha256 = record.pop("sha256")

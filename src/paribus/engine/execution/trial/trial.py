@@ -1,6 +1,7 @@
-"""A trial from its first step to its seal. A trial is a pure function of (study, arm, seed).
+"""Training of trials from the first step to their seals.
 
-Trials of one model can share a stack; each has its own results folder.
+A trial is a pure function of (study, arm, seed). Trials that train the same model can share a
+stack; each has its own results folder.
 """
 
 from __future__ import annotations
@@ -32,20 +33,22 @@ if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
 
 PROGRESS_SECONDS = 0.5
-PACKAGES = ("torch", "numpy")  # their states need not fit other versions
+PACKAGES = ("torch", "numpy")  # their saved states may be incompatible with other versions
 
 OnProgress = Callable[[int, list[float]], None]
 
 
 class Stack:
-    """Trials (arm, seed) that are trained side by side, from the first step or a checkpoint.
+    """Trials that are trained together, from the first step or from a checkpoint.
 
-    Finished trials are trained again and keep their records, so that the others are trained in a
-    stack of the same size as before.
+    If some of the trials are already finished, they are trained again, so that the stack has the
+    same size as before, but they keep their records.
 
     Attributes:
-        trainer: their state.
-        folders: the folder of each trial.
+        trainer: trainer of all replicas.
+        checkpoints: checkpoints of the stack.
+        curve: held-out curve.
+        folders: folder of each trial.
     """
 
     def __init__(
@@ -61,11 +64,14 @@ class Stack:
         ranks: Ranks | None = None,
         owner: str = "",
     ) -> None:
-        """Build a stack, or restore its newest checkpoint.
+        """Build a stack, and restore its newest usable checkpoint if there is one.
 
         Args:
-            ranks: the processes that train a single trial together; None for this process alone.
-            owner: the worker, which names its checkpoints.
+            trials: (arm, seed) of each replica.
+            checkpoint_seconds: interval between checkpoints.
+            graphs: whether to replay steps as CUDA graphs.
+            ranks: processes that train a single trial together; None for this process alone.
+            owner: name of the worker, used in names of checkpoints.
         """
         arms, seeds = [arm for arm, _ in trials], [seed for _, seed in trials]
         self.study, self.dataset = study, dataset
@@ -91,7 +97,7 @@ class Stack:
         self._began, self._curve_seconds = time.monotonic(), 0.0
 
     def _resume(self) -> None:
-        """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose."""
+        """Restore the newest usable checkpoint; with ranks, the one that rank 0 chooses."""
         ranks, failures, chosen = self._ranks, list[str](), None
         if ranks is not None and not self._writes:
             (chosen,) = ranks.from_first([0])
@@ -109,18 +115,18 @@ class Stack:
                 ranks.from_first([t])
         elif t != chosen:
             raise ParibusError(
-                f"this rank finds no checkpoint of step {chosen}; "
-                "all ranks need the same results folder",
+                f"this rank cannot find the checkpoint for step {chosen}; give all ranks access "
+                "to the same results folder",
                 code="missing",
             )
         if failures:
             logging.getLogger("paribus").warning(
-                "%s: the newest checkpoint cannot be used (%s); training goes on from step %d",
+                "%s: the newest checkpoint cannot be used (%s); training resumes from step %d",
                 *(self.folders[0].label, failures[0], t),
             )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        """Restore the state of a checkpoint. Raises ParibusError if it does not fit."""
+        """Restore the state in a checkpoint. Raises ParibusError if it is damaged."""
         saved = checkpoint.state
         self.trainer.restore(
             [
@@ -133,11 +139,15 @@ class Stack:
 
     @property
     def seconds(self) -> float:
-        """Training seconds so far, including earlier runs, excluding the held-out curve."""
+        """Training time so far in seconds, including earlier runs but not the held-out curve."""
         return self._earlier_seconds + time.monotonic() - self._began - self._curve_seconds
 
     def checkpoint(self, seconds: float) -> None:
-        """Save all replicas and the curve, after `seconds` of training."""
+        """Write a checkpoint of all replicas and the curve.
+
+        Args:
+            seconds: training time so far.
+        """
         if not self._writes:
             return
         trainer, replicas = self.trainer, range(len(self.folders))
@@ -150,15 +160,19 @@ class Stack:
             "curve": self.curve.points,
             "machines": [*self._machines, self._here],
         }
-        # One state at a time: each may be as large as the memory.
+        # One state at a time, because each may be large.
         states = (trainer.state(replica).arrays for replica in replicas)
         self.checkpoints.write(trainer.t, states, saved)
 
     def run(self, on_progress: OnProgress, leaving: Leaving) -> None:
         """Train, evaluate and record the trials.
 
-        `on_progress(t, losses)` gets the steps done and each replica's training loss. Raises Left
-        if asked to leave before the end, after a checkpoint from which the same bytes follow.
+        Raises Left, after writing a checkpoint, if asked to leave before the end. Resuming from the
+        checkpoint gives the same bytes.
+
+        Args:
+            on_progress: called with the number of completed steps and each replica's training loss.
+            leaving: requests to leave.
         """
         with leaving.hold():
             self._train(on_progress, leaving)
@@ -167,11 +181,11 @@ class Stack:
         wait(self._device)
         seconds = self.seconds
         if len(self.folders) > 1 or self._ranks:
-            self.checkpoint(seconds)  # if recording is killed, it continues from here
+            self.checkpoint(seconds)  # if recording is killed, it resumes from here
         try:
             if leaving.asked:
                 raise Left
-            free_unused(self._device)  # evaluation needs other memory than a step
+            free_unused(self._device)  # evaluation allocates blocks of other sizes than a step
             for replica, folder in self._todo:
                 record(
                     *(self.study, self.trainer, replica, self.dataset, folder),
@@ -186,7 +200,7 @@ class Stack:
         remove_folder(self.checkpoints.path)
 
     def _train(self, on_progress: OnProgress, leaving: Leaving) -> None:
-        """Train to the end. Raises Left, after a checkpoint, if asked to leave before."""
+        """Train to the end. Raises Left, after writing a checkpoint, if asked to leave earlier."""
         trainer = self.trainer
         last_checkpoint = last_progress = time.monotonic()
         kept_steps = frozenset(trainer.setting.kept_steps)
@@ -220,16 +234,17 @@ class Stack:
 
 
 def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:
-    """Return the machine properties that may affect the last bits of training."""
+    """Return the machine properties on which the bits of a training step may depend."""
     environment_here = environment(device, 1)
     size = {} if ranks is None else {"ranks": ranks.size}
     return {key: environment_here[key] for key in SAME_BITS} | size
 
 
 def identity(study: Study, arms: Sequence[str], dataset: Dataset, device: torch.device) -> str:
-    """Return the digest of what must be equal for `arms` to resume training from a checkpoint.
+    """Return the digest of everything that must be equal for a stack to resume from a checkpoint.
 
-    Seeds are excluded: the stack names its own, and more may be added to a study.
+    The study's seeds are excluded, because checkpoints name their trials and a study may be
+    extended by more seeds.
     """
     dump = substance(study.model_dump(mode="json"))
     del dump["seeds"]
