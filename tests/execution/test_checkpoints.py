@@ -103,7 +103,7 @@ def test_other_damage_is_found(tmp_path, damage):
 def test_another_identity_and_other_trials_are_refused(tmp_path):
     stack = write(tmp_path, 10)
     (path,) = stack.paths()
-    with pytest.raises(UnusableError, match="another study"):
+    with pytest.raises(UnusableError, match="different study"):
         StackCheckpoints(tmp_path, TRIALS, "other").read(path)
     stranger = StackCheckpoints(tmp_path, TRIALS[:2], IDENTITY)
     shutil.copytree(stack.path, stranger.path)

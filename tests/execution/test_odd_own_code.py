@@ -51,7 +51,7 @@ def probe(body: str, **declared: object) -> tuple[str, str]:
 
 
 OVER_REPLICAS = "losses = entropy(logits, targets); return losses / losses.detach().mean()"
-MIXES = r"own code \(.*ideas.py:mine.*\) .*mixes replicas"
+MIXES = r"custom code \(.*ideas.py:mine.*\) .*mixes replicas"
 ODD = {
     "a norm over all replicas": (
         *optimizer(

@@ -134,7 +134,7 @@ def test_another_study(case, monkeypatch, caplog):
     monkeypatch.setattr(trial, "identity", lambda *given: "other")
     assert not case.train(leave_at=2)
     assert case.from_steps == [0, 0]
-    assert "another study" in caplog.messages[0]
+    assert "different study" in caplog.messages[0]
     assert begun_stacks(case.folder.path) == {TRIALS: 3}  # the old one, of step 6, is gone
 
 

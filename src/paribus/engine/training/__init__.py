@@ -1,4 +1,4 @@
-"""Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
+"""Training of one model's replicas in lockstep: optimizers, losses, schedules and averages."""
 
 from paribus.engine.training.averages import Taken, average
 from paribus.engine.training.graphs import GRAPHED_STEPS

@@ -1,7 +1,7 @@
-"""CUDA graphs: a GPU records the kernels of a step once and replays them with one launch.
+"""CUDA graphs: the kernels of a step are captured once and replayed with one launch.
 
-A step of a small model has about a thousand kernels of a few microseconds; launching each from
-Python takes longer than running it.
+A small model's step has about a thousand kernels of a few microseconds each; launching a kernel
+from Python takes longer than running it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import torch
 from paribus.engine.training.prefetch import Inputs
 from paribus.errors import ParibusError
 
-GRAPHED_STEPS = 3  # of each kind, the first runs eagerly and the second is recorded
-# A recorded step reads its inputs, writes to its own tensors in place and returns others. It must
-# not use the values of tensors on the host.
+GRAPHED_STEPS = 3  # the first step of a kind runs eagerly, the second is captured
+# A captured step reads its inputs, updates its own tensors in place, and returns other tensors. It
+# must not read values of tensors on the host.
 Step = Callable[[Inputs, Any], Any]
-# (function, inputs) -> (replays the recorded kernels, result of the function)
+# (function, inputs) -> (function that replays the captured kernels, result of the function)
 Record = Callable[[Callable[[Inputs], Any], Inputs], tuple[Callable[[], None], Any]]
 
 
 class Graphs:
-    """Calls `step(inputs, kind)`; with `record`, later calls of each kind are replays.
+    """Runs steps, capturing and replaying them if `record` is not None.
 
-    The first call of a kind runs eagerly, so that libraries can initialize. The result of a replay
-    is overwritten by the next.
+    The first step of each kind runs eagerly, so that libraries can initialize; the second is
+    captured. A replay overwrites the result of the previous one.
     """
 
     def __init__(self, record: Record | None) -> None:
@@ -35,7 +35,7 @@ class Graphs:
         self._recorded: dict[Hashable, tuple[Inputs, Callable[[], None], Any]] = {}
 
     def __call__(self, step: Step, inputs: Inputs, kind: Hashable) -> Any:
-        """Make a step. Raises ParibusError if it cannot be recorded."""
+        """Run `step(inputs, kind)` or replay it. Raises ParibusError if it cannot be captured."""
         key = kind, inputs.windows.shape  # the batch may grow
         if self._record is None or key not in self._seen:
             self._seen.add(key)
@@ -52,7 +52,7 @@ class Graphs:
 
 
 def cuda_recorder() -> Record:
-    """Return a recorder of CUDA graphs that share one memory pool."""
+    """Return a function that captures CUDA graphs in one shared memory pool."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(function: Callable[[Inputs], Any], inputs: Inputs) -> tuple[Callable[[], None], Any]:
@@ -66,8 +66,9 @@ def cuda_recorder() -> Record:
             while isinstance(error.__context__, RuntimeError):  # the cause precedes the abort
                 error = error.__context__
             raise ParibusError(
-                f"a training step cannot be recorded ({str(error).splitlines()[0]}); a custom "
-                "module may read a tensor's value on the host: run with --eager, which is slower",
+                f"a training step cannot be captured as a CUDA graph "
+                f"({str(error).splitlines()[0]}), perhaps because a custom module reads a "
+                "tensor's value on the host; run with --eager, which is slower",
                 code="own_code",
             ) from error
         return graph.replay, outputs

@@ -1,8 +1,8 @@
 """Parameter groups: the optimizer, options, learning rate and weight decay of every parameter.
 
-A study names one optimizer. `training.optimizer.groups` may give parameters matching a pattern
-another optimizer, learning rate or weight decay. An optimizer that does not take a parameter, such
-as Muon for a bias, leaves it to AdamW.
+A study names one optimizer. `training.optimizer.groups` may set another optimizer, learning rate or
+weight decay for parameters that match a pattern. AdamW trains the parameters that the optimizer
+does not support, such as biases with Muon.
 """
 
 from __future__ import annotations
@@ -24,35 +24,54 @@ from paribus.errors import ParibusError
 from paribus.study.choices import Options, read_options
 
 KEY = "training.optimizer"
-REST = "adamw"  # trains what other optimizers do not take
-MAIN = -1  # the number of the parameters that no group matches
+REST = "adamw"  # trains the parameters that other optimizers do not support
+MAIN = -1  # group index of the parameters that no pattern matches
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are updated together."""
+    """Parameters that one optimizer updates, with its options.
 
-    optimizer: Optimizer  # their optimizer
-    options: Options  # its options
-    # parameter names: first those that decay; those of one role are adjacent
+    Attributes:
+        optimizer: The optimizer.
+        options: Its options.
+        names: Parameter names: those with weight decay first; the same parameter of all blocks is
+            adjacent.
+        decayed: Names of the parameters with weight decay.
+        factors: Learning rate relative to the study's, one per replica.
+        decays: Weight decay, one per replica.
+    """
+
+    optimizer: Optimizer
+    options: Options
     names: tuple[str, ...]
-    decayed: tuple[str, ...]  # those of them that decay
-    factors: tuple[float, ...]  # learning rate relative to the study's, one per replica
-    decays: tuple[float, ...]  # weight decay, one per replica
+    decayed: tuple[str, ...]
+    factors: tuple[float, ...]
+    decays: tuple[float, ...]
 
 
 def is_decayed(use: ParameterUse, decay: str) -> bool:
-    """Return True if weight decay applies to a parameter, under `training.optimizer.decay`."""
+    """Return whether weight decay applies to a parameter.
+
+    Args:
+        use: use of the parameter.
+        decay: value of `training.optimizer.decay`.
+    """
     return use.decays and (decay == "matrices" or not use.table)
 
 
 def parameter_groups(
     settings: Sequence[Setting], model: nn.Module, folder: Path | None
 ) -> list[ParameterGroup]:
-    """Return the groups of `model`'s parameters, for one setting per replica.
+    """Return the parameter groups of `model`.
 
-    Raises ParibusError for an unknown optimizer or option, a pattern that matches no parameter, and
-    an optimizer that does not take the parameters of its group.
+    Args:
+        settings: one setting per replica.
+        model: the model.
+        folder: folder in which import paths of custom optimizers start.
+
+    Raises ParibusError for an unknown optimizer or option, a pattern that matches no parameter, or
+    a group whose optimizer does not support its parameters.
     """
     spec, uses = settings[0].training.optimizer, parameter_uses(model)
     named = _named_optimizers(spec, folder)
@@ -65,21 +84,22 @@ def parameter_groups(
         is_stated = number != MAIN and spec.groups[number].optimizer is not None
         if is_left and is_stated:
             raise ParibusError(
-                f"{KEY}.groups: '{optimizer.name}' does not train '{name}', of shape {shape}, "
-                f"which '{spec.groups[number].match}' matches; add a group for it before this one",
+                f"{KEY}.groups matches '{name}' with '{spec.groups[number].match}', but "
+                f"'{optimizer.name}' does not support its shape {shape} or its use; add a group "
+                "for it before this one",
                 code="conflict",
             )
         members.setdefault((number, is_left), []).append(name)
     for i, group in enumerate(spec.groups):
         if not any(number == i for number, _ in members):
             raise ParibusError(
-                f"{KEY}.groups: no parameter is left for '{group.match}'; "
+                f"{KEY}.groups has a pattern '{group.match}' that matches no remaining parameter; "
                 "correct the pattern, or remove the group",
                 code="unknown",
             )
 
     groups = []
-    # In the order of the study; what an optimizer takes comes before what it leaves to another.
+    # In the order of the study; parameters that AdamW trains instead come after the others.
     for (number, is_left), names in sorted(members.items()):
         optimizer = find_optimizer(REST, KEY, None) if is_left else named[number]
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
@@ -98,7 +118,11 @@ def parameter_groups(
 
 
 def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
-    """Return a group's learning rate relative to the study's, and its weight decay."""
+    """Return a group's learning rate relative to the study's, and its weight decay.
+
+    Args:
+        number: index of the group, or MAIN.
+    """
     if number == MAIN:
         return 1.0, spec.weight_decay
     group = spec.groups[number]
@@ -107,7 +131,7 @@ def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
 
 
 def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
-    """Return the names of all slots that the optimizers of `training` may keep.
+    """Return the names of all slots that the optimizers in `training` may use.
 
     Raises ParibusError for an unknown optimizer.
     """
@@ -118,7 +142,7 @@ def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
 
 
 def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Optimizer]:
-    """Return the optimizer that the study names, by number of the group."""
+    """Return the optimizer that each group names, keyed by group index."""
     named = {MAIN: find_optimizer(spec.name, f"{KEY}.name", folder)}
     for i, group in enumerate(spec.groups):
         key = f"{KEY}.groups[{i}].optimizer"
@@ -131,9 +155,9 @@ def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Opt
 def _options(
     spec: OptimizerSpec, named: dict[int, Optimizer], number: int, optimizer: Optimizer
 ) -> Options:
-    """Return the options of a group's optimizer, or of the fallback for other parameters.
+    """Return the options of a group's optimizer, or of AdamW for parameters it does not support.
 
-    Raises ParibusError for an option that it does not have.
+    Raises ParibusError for an unknown option.
     """
     key = f"{KEY}.options"
     options: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Inputs of every step, drawn on the host and copied to the device without waiting for it.
+"""Inputs of every step, generated on the host and copied to the device asynchronously.
 
 Axes: R replicas, B batch, T time, M dropout modules.
 """
@@ -21,20 +21,27 @@ from paribus.rng import key
 
 
 class Inputs(NamedTuple):
-    """Inputs of one step on the device."""
+    """Inputs of one step, on the device."""
 
-    t: Tensor  # [] int64, the step
+    t: Tensor  # [] int64, step index
     windows: Tensor  # [R, B, T + 1] int32 tokens; the targets are the inputs shifted by one
     rates: Tensor  # [R] float32 learning rates
     dropout_keys: Tensor  # [M, R] int64
 
 
 class Feed:
-    """The inputs of every step for trials trained together, a pure function of settings, seeds
-    and step.
+    """Inputs of all steps for a stack, as a pure function of settings, seeds and step.
+
+    Args:
+        settings: One setting per replica.
+        seeds: Seed of each replica.
+        dataset: Tokens to train on.
+        dropouts: Paths of the dropout modules.
+        device: Device to copy the inputs to.
+        folder: Folder in which the import path of a custom schedule starts.
 
     Attributes:
-        digests: Each replica's running digest of its batches so far.
+        digests: Running digest of each replica's batches.
     """
 
     def __init__(
@@ -52,7 +59,7 @@ class Feed:
         self.digests = [FIRST_DIGEST] * len(seeds)
 
     def at(self, t: int) -> Inputs:
-        """Return the inputs of step t; steps must be requested in order."""
+        """Return the inputs for step t; steps must be requested in order."""
         dataset, setting = self._dataset, self._setting
         batches = []
         for r, seed in enumerate(self._seeds):

@@ -1,4 +1,4 @@
-"""Probes of a stack: the tensors that a step keeps for them, and their measurements.
+"""Probes of a stack: the tensors that a step saves for them, and their measurements.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -19,40 +19,40 @@ from paribus.errors import ParibusError
 
 
 class Kind(NamedTuple):
-    """Variant of a step: the tensors that it keeps for probes."""
+    """Variant of a step, by the tensors that it saves for probes."""
 
-    tapped: tuple[str, ...]  # paths of the modules whose outputs are kept
-    seen: bool  # true if a probe is due, so that the weights before the update are kept
+    tapped: tuple[str, ...]  # paths of the modules whose outputs are saved
+    seen: bool  # whether a probe is due, so that the weights before the update are saved
 
 
 class Done(NamedTuple):
     """Results of a step, on the device."""
 
     measured: Tensor  # [R, C] the trainer's own columns
-    was_alive: Tensor  # [R] True if finite before the step
-    windows: Tensor  # [R, B, T + 1] its tokens
+    was_alive: Tensor  # [R] whether the replica was finite before the step
+    windows: Tensor  # [R, B, T + 1] tokens of the step
     outputs: dict[str, Tensor]  # outputs of the tapped modules, [R, ...] each
-    before: Rows  # weights before the update; after it if no probe is due
+    before: Rows  # weights before the update, or after it if no probe is due
     gradients: Rows  # gradients before clipping
 
 
 class Probing:
-    """The probes of a stack.
+    """Measures the probes of a stack.
 
     Args:
-        probes: Probes of the study; those whose modules a custom part replaced are dropped.
+        probes: Probes of the study; those whose modules were replaced by custom parts are dropped.
         setting: Setting of the stack.
         replicas: `Replicas` of the trainer.
-        n_replicas: R.
-        token_classes: [V] the class of every token, on the device.
-        strict: Raise if a probe fails, as in a dry run; else record a missing value, because a
-            failing diagnostic must not end a trial.
+        n_replicas: Number of replicas, R.
+        token_classes: [V] class of each token id, on the device.
+        strict: Whether to raise an error if a probe fails, as in a dry run. Otherwise a missing
+            value is recorded, because a failing diagnostic must not end a trial.
 
     Attributes:
         probes: Probes that are measured.
         columns: Their columns, in the order of `measure`.
 
-    Raises ParibusError for a probe of a module that the model does not have.
+    Raises ParibusError if a probe needs a module that the model does not have.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Probing:
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
-        """Return the variant of step t."""
+        """Return the kind of step t."""
         due = self._due(t)
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))
 
     @torch.no_grad()
     def measure(self, t: int, done: Done) -> list[Tensor]:
-        """Return each probe's columns at step t, [R, columns]; NaN if it is not due."""
+        """Return each probe's values at step t, [R, columns]; NaN if the probe is not due."""
         due, blocks = self._due(t), []
         view = self._view(t, done, due) if due else None
         for probe, missing in zip(self.probes, self._missing, strict=True):
@@ -94,7 +94,7 @@ class Probing:
         return [probe for probe in self.probes if t % probe.every == 0 or is_last]
 
     def _view(self, t: int, done: Done, due: Sequence[Probe]) -> StepView:
-        """Build the view of the step just made, for the probes that are due."""
+        """Return the view of the latest step for the probes that are due."""
         weights, updates = self._replicas.weights, Rows(done.before.flat[:, :0], {})
         if any(probe.updates for probe in due):
             updates = weights.like(weights.flat - done.before.flat)
@@ -112,12 +112,12 @@ class Probing:
         )
 
     def _measure(self, probe: Probe, view: StepView, missing: Tensor) -> Tensor:
-        """Return a probe's values; `missing` values if it fails and `strict` is not set."""
+        """Return a probe's values, or `missing` if it fails and `strict` is not set."""
         try:
             values, shape = probe.measure(view), tuple(missing.shape)
             if tuple(values.shape) != shape or values.is_complex():
                 raise ValueError(
-                    f"it must return real numbers {shape}: replicas, parts, statistics"
+                    f"it must return real numbers of shape {shape} (replicas, parts, statistics)"
                 )
         except ParibusError:
             raise

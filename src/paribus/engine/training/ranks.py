@@ -1,7 +1,7 @@
 """Data parallelism: processes that train one replica together (`torch.distributed`).
 
 Every rank has the whole model and its rows of each batch. Gradients and losses are averaged over
-the ranks, so that every rank makes the same optimizer step. Rank 0 records.
+the ranks, so that all ranks make the same optimizer step. Rank 0 writes the records.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-# While rank 0 evaluates, the others wait. Whoever started the ranks notices one that dies.
+# The other ranks wait while rank 0 evaluates. The parent process notices if a rank dies.
 PATIENCE = timedelta(days=30)
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of one trial.
+    """Group of processes that train one trial.
 
     Attributes:
-        rank: Number of this process.
+        rank: Rank of this process.
         size: Number of processes.
     """
 
@@ -34,24 +34,31 @@ class Ranks:
 
     @classmethod
     def meet(cls, rank: int, size: int, device: torch.device, store: Store) -> Ranks:
-        """Wait until all ranks have called this with the same `store`, and return them."""
+        """Join the process group, after waiting until all ranks have called this.
+
+        Args:
+            rank: rank of this process.
+            size: number of processes.
+            device: device of this process.
+            store: store that all ranks share.
+        """
         backend = BACKENDS[device.type]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
         return cls(rank, size)
 
     @staticmethod
     def part() -> None:
-        """Leave the other ranks."""
+        """Destroy the process group, if there is one."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
     @property
     def is_first(self) -> bool:
-        """True for rank 0, which writes records and decides."""
+        """Whether this is rank 0, which makes decisions and writes records."""
         return self.rank == 0
 
     def rows(self, n: int) -> slice:
-        """Return this rank's rows of a batch of `n`, a multiple of `size`."""
+        """Return this rank's rows of a batch with `n` rows, which must be a multiple of `size`."""
         share = n // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
 
@@ -62,7 +69,7 @@ class Ranks:
             tensor.div_(self.size)
 
     def from_first(self, numbers: Sequence[int]) -> list[int]:
-        """Return the values of rank 0 on every rank."""
+        """Broadcast the numbers passed on rank 0, and return them on every rank."""
         message = torch.tensor(numbers, dtype=torch.int64)
         dist.broadcast(message, src=0)
         return message.tolist()

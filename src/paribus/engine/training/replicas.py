@@ -1,6 +1,6 @@
-"""Replicas of one model, trained side by side.
+"""Replicas of one model that are trained together on one device.
 
-Axes: R replicas, N parameters of one replica, B batch, T time, V vocabulary, A auxiliary losses.
+Axes: R replicas, N parameters in one replica, B batch, T time, V vocabulary, A auxiliary losses.
 """
 
 from __future__ import annotations
@@ -39,28 +39,30 @@ if TYPE_CHECKING:
 class ForwardBackward(NamedTuple):
     """Results of a forward and backward pass over a batch."""
 
-    # [2 + A, R] means over the batch: cross-entropy in nats per token, the objective whose gradient
-    # is returned, and auxiliary losses before they are weighted
+    # [2 + A, R] means over the batch: cross-entropy in nats per token, the training objective, and
+    # unweighted auxiliary losses
     means: Tensor
     gradients: Rows  # {parameter name: [R, ...]} before clipping
     outputs: dict[str, Tensor]  # outputs of the tapped modules, [R, B, ...] each
 
 
 class Replicas:
-    """R replicas of one model on one device; their weights are one tensor [R, N].
+    """R replicas of one model on one device, with all weights in one tensor [R, N].
 
     Replicas differ in seed and possibly in learning rate and weight decay, and share no arithmetic.
-    The model is a plain module, mapped over the rows by `torch.func.vmap`; a
-    single replica calls it directly. Only `arrays` and `load` use tensor values on the host.
+    The model is a plain module, which `torch.func.vmap` maps over the replicas; a single replica
+    calls it directly. Only `arrays` and `load` read or write tensor values on the host.
 
-    The arguments are those of `Trainer`.
+    See `Trainer` for the arguments.
 
     Attributes:
-        model: The module; its weights are meaningless for R > 1.
+        model: The module; its own weights are meaningless if R > 1.
+        weights: {parameter name: [R, ...]} weights.
+        slots: {optimizer slot: {parameter name: [R, ...]}} state of the optimizers.
         initial_records: Each replica's record of its initial parameters.
-        slots: {optimizer slot: {parameter name: [R, ...]}}.
-        loss: The training loss.
-        auxiliaries: Names of the auxiliary losses of the model's parts.
+        dropouts: Paths of the dropout modules.
+        loss: Training loss.
+        auxiliaries: Names of the auxiliary losses that parts of the model declare.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Replicas:
         self.auxiliaries = self.model.auxiliaries
         self._auxiliary_weights = training.loss.auxiliary
         self._require_compatible(devices, checkpointing)
-        # Shipped parts call `ops` themselves.
+        # Built-in parts call `ops` directly.
         listens = bool(setting.model.modules.named) and device.type == "cpu"
         self._mode = partial(SideBySide, None) if listens else nullcontext
         if checkpointing:
@@ -117,31 +119,31 @@ class Replicas:
             self._rows[AVERAGE] = self._averaging.kept
 
     def _require_compatible(self, devices: int, checkpointing: bool) -> None:
-        """Raise ParibusError for settings that the parts of the model do not support."""
+        """Raise ParibusError for settings that the model's parts do not support."""
         for name in self._auxiliary_weights:
             if name not in self.auxiliaries:
                 raise ParibusError(
-                    f"training.loss.auxiliary.{name}: no part of the model adds it: "
+                    f"training.loss.auxiliary.{name} is not declared by any part of the model: "
                     f"{nearest(name, self.auxiliaries)}",
                     code="unknown",
                 )
         if devices > 1 and self.auxiliaries:
             raise ParibusError(
-                "auxiliary losses need all rows of a batch, and resources.devices_per_trial = "
+                "auxiliary losses need all rows of a batch, but resources.devices_per_trial = "
                 f"{devices} splits it; remove the key",
                 code="unsupported",
             )
         if checkpointing and self.model.shares:
             raise ParibusError(
-                "resources.checkpoint_activations calls blocks twice, and parts with an argument "
-                "`shared` must be called once; remove the key",
+                "resources.checkpoint_activations calls each block twice, but parts with an "
+                "argument `shared` must be called once; remove the key",
                 code="unsupported",
             )
 
     def _make_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
-        """Return the tensors to differentiate by, in the order of the rows.
+        """Return the tensors to differentiate with respect to, in the order of `weights`.
 
-        They are leaf views of the rows; a single replica's are the parameters of the model itself.
+        These are leaf views of `weights`, or the model's own parameters for a single replica.
         """
         if self._R > 1:
             return [tensor.detach().requires_grad_() for tensor in self.weights.values()]
@@ -150,7 +152,7 @@ class Replicas:
         return [parameters[name] for name in self._shapes]
 
     def corrections(self, t: int) -> dict[str, dict[str, float]]:
-        """Return {slot: {parameter name: the optimizer's divisor at step t}}."""
+        """Return {slot: {parameter name: bias-correction divisor at step t}}."""
         divisors = {slot: dict[str, float]() for slot in self.slots}
         for group in self._groups:
             if corrections := group.optimizer.corrections:
@@ -159,20 +161,20 @@ class Replicas:
         return divisors
 
     def evaluated(self, done: int) -> Rows:
-        """Return the weights to evaluate, keep and export after this many steps."""
+        """Return the weights to evaluate, save and export after `done` steps."""
         return self._averaging.kept if self._averaging and done else self._optimizer.evaluated()
 
     def afterwards(self, t: int) -> None:
-        """Run the host work of optimizers and the average after step t."""
+        """Update optimizers and the average on the host, after step t."""
         self._optimizer.afterwards(t)
         if self._averaging:
             self._averaging.take(t + 1, self._optimizer.evaluated())
 
     def forward_backward(self, inputs: Inputs, tapped: Sequence[str]) -> ForwardBackward:
-        """Return loss and gradient of a batch, and the outputs of the modules at `tapped`.
+        """Return losses and gradients for a batch, and the outputs of the modules at `tapped`.
 
-        The batch is processed `micro_batch` sequences at a time. Over several ranks, loss and
-        gradient are those of the whole batch; outputs are of this rank's rows.
+        The batch is processed `micro_batch` sequences at a time. With several ranks, losses and
+        gradients are those of the whole batch, but outputs are limited to this rank's rows.
         """
         rows = self._own_rows(inputs.windows.shape[1])
         parts = inputs.windows[:, rows].long().split(self._micro_batch, dim=1)
@@ -180,9 +182,9 @@ class Replicas:
         outputs: dict[str, list[Tensor]] = {path: [] for path in tapped}
         grads_RN = None
         for number, windows in enumerate(parts):
-            for dropout in self._dropouts.values():  # sequences of the batch that came before
+            for dropout in self._dropouts.values():  # number of preceding sequences in the batch
                 dropout.first = rows.start + number * self._micro_batch
-            with self._mode():  # a recomputed block needs it in the backward pass too
+            with self._mode():  # recomputed blocks need it in the backward pass, too
                 logits_RBTV, tapped_outputs, auxiliary = self._forward(
                     inputs.dropout_keys, windows[..., :-1].contiguous(), tapped
                 )
@@ -201,7 +203,7 @@ class Replicas:
             for path, output in tapped_outputs.items():
                 outputs[path].append(output)
         assert grads_RN is not None
-        if len(parts) > 1:  # of equal size, so that the mean of their means is the batch's mean
+        if len(parts) > 1:  # parts have equal sizes, so the mean of means is the batch's mean
             grads_RN.div_(len(parts))
         mean = torch.stack(means).mean(dim=0)
         if self._ranks is not None:
@@ -216,7 +218,7 @@ class Replicas:
     def _forward(
         self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str]
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Return (logits [R, B, T, V], tapped outputs, auxiliary losses [R])."""
+        """Return (logits [R, B, T, V], outputs of tapped modules, auxiliary losses [R])."""
         lower = self._lower
         keys = dict(zip(self._dropouts, dropout_keys.unbind(), strict=True))
 
@@ -245,11 +247,11 @@ class Replicas:
                 return torch.func.vmap(forward)(state, tokens_RBT)
 
     def _own_rows(self, n: int) -> slice:
-        """Return the rows of a batch of `n` that this process computes."""
+        """Return the slice of a batch with `n` rows that this process computes."""
         return slice(0, n) if self._ranks is None else self._ranks.rows(n)
 
     def own(self, windows: Tensor) -> Tensor:
-        """Return the rows of [R, B, ...] that this process computes."""
+        """Return the rows of `windows` [R, B, ...] that this process computes."""
         return windows[:, self._own_rows(windows.shape[1])]
 
     def update(
@@ -257,19 +259,19 @@ class Replicas:
     ) -> None:
         """Make one optimizer step with gradients scaled by `factors_R`.
 
-        The weights of replicas that have diverged stay.
+        Replicas that have diverged keep their weights.
         """
         is_alive_R1 = is_alive_R[:, None]
         clipped_RN = gradients.flat * factors_R[:, None]
-        if clipped_RN.device.type != "cpu" or not is_alive_R.all():  # free to ask on a CPU
+        if clipped_RN.device.type != "cpu" or not is_alive_R.all():  # reading is free on a CPU
             clipped_RN.masked_fill_(~is_alive_R1, 0.0)
         rates_R1 = torch.where(is_alive_R1, inputs.rates[:, None], 0.0)
         self._optimizer.update(clipped_RN, rates_R1, inputs.t)
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
-        """Copy the state of a replica to the host, float32; waits for the device.
+        """Return a float32 copy of a replica's state on the host; waits for the device.
 
-        Names are `weights/<parameter>`, `<slot>/<parameter>` and `average/<parameter>`.
+        Keys are `weights/<parameter>`, `<slot>/<parameter>` and `average/<parameter>`.
         """
         return {
             f"{kind}/{name}": values[replica].to("cpu", copy=True).numpy()
@@ -279,7 +281,7 @@ class Replicas:
 
     @torch.no_grad()
     def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load a replica's state from `arrays`, ignoring unknown names."""
+        """Load a replica's state from `arrays`; unknown names are ignored."""
         for name, values in arrays.items():
             kind, _, parameter = name.partition("/")
             if kind in self._rows:
@@ -287,7 +289,10 @@ class Replicas:
 
 
 def recompute_blocks(model: nn.Module) -> None:
-    """Keep only the inputs of blocks, and recompute the rest in the backward pass (Chen 2016)."""
+    """Make blocks store only their inputs, and recompute activations in the backward pass.
+
+    Activation checkpointing, Chen et al. 2016.
+    """
     blocks: Any = model.blocks
     for block in blocks:
         block.forward = partial(
@@ -298,7 +303,7 @@ def recompute_blocks(model: nn.Module) -> None:
 def losses_of(
     loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return ([R] mean cross-entropy, [R] mean of the training loss)."""
+    """Return (mean cross-entropy [R], mean training loss [R]) over the batch."""
     logits_RBTV = logits_RBTV.float()
     objectives_R = loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
     if loss.is_plain:

@@ -1,6 +1,6 @@
-"""Optimizer steps of a stack: rows of weights, updated group by group.
+"""Optimizer steps for all replicas in a stack, applied one parameter group at a time.
 
-Axes: R replicas, N parameters of one replica, K parameters of one shape.
+Axes: R replicas, N parameters in one replica, K parameters with one shape.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from paribus.engine.training.optimizers import Update
 class _Run(NamedTuple):
     """Adjacent parameters that an optimizer updates in one call."""
 
-    place: slice  # their place in a row
+    place: slice  # their slice of the flattened weights
     weights: Tensor  # their weights, [R, N], or [R, K, *shape] for whole parameters
     slots: Mapping[str, Tensor]  # their slots
-    decays: bool  # true if their decay is left to the optimizer
+    decays: bool  # whether the optimizer itself applies weight decay to them
 
 
 class StackedOptimizer:
-    """Updates rows of weights in place, and keeps the slots of the optimizers.
+    """Optimizer that updates the weights of all replicas in place.
 
     Args:
-        groups: All groups, in the order in which their parameters lie in a row.
-        weights: The rows.
+        groups: All groups, in the order of their parameters in `weights`.
+        weights: Weights of all replicas.
 
     Attributes:
-        slots: {slot: {parameter name: [R, ...]}}.
+        slots: {slot: {parameter name: [R, ...]}} state of the optimizers.
     """
 
     def __init__(self, groups: Sequence[ParameterGroup], weights: Rows) -> None:
@@ -52,14 +52,14 @@ class StackedOptimizer:
                     if shape is not None:
                         shapes[slot][name] = torch.Size(shape)
         self.slots = {slot: Rows.zeros(each, weights.flat) for slot, each in shapes.items()}
-        # Each group with its runs, and [R, 1] the factors of its rates and its decays.
+        # Each group with its runs, learning rate factors [R, 1] and weight decays [R, 1].
         self._groups = [
             (group, self._runs(group), *map(column, (group.factors, group.decays)))
             for group in groups
         ]
 
     def _runs(self, group: ParameterGroup) -> list[_Run]:
-        """Split a group into runs of adjacent parameters that one optimizer call updates."""
+        """Split a group into runs of adjacent parameters, each updated by one optimizer call."""
         optimizer, weights = group.optimizer, self._weights
 
         def key(name: str) -> tuple[bool, object]:
@@ -82,9 +82,12 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
-        """Make one step. A replica with a learning rate of 0 keeps its weights.
+        """Update weights and slots. A replica with a learning rate of 0 keeps its weights.
 
-        grads_RN is clipped; t is the step, [].
+        Args:
+            grads_RN: clipped gradients.
+            rates_R1: learning rate of each replica.
+            t: step index, int64 [].
         """
         for group, runs, factors_R1, decays_R1 in self._groups:
             optimizer, own_rates_R1 = group.optimizer, rates_R1
@@ -109,7 +112,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def afterwards(self, t: int) -> None:
-        """Call the optimizers' `afterwards` on the host after step t."""
+        """Call the `afterwards` functions of the optimizers on the host, after step t."""
         for group, runs, *_ in self._groups:
             if group.optimizer.afterwards:
                 for run in runs:
@@ -117,7 +120,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def evaluated(self) -> Rows:
-        """Return the weights to evaluate: the trained ones, or those the optimizers derive."""
+        """Return the weights to evaluate: the trained weights, or those derived by optimizers."""
         rows = self._weights
         for group, runs, *_ in self._groups:
             if (evaluated := group.optimizer.evaluated) is None:
@@ -130,5 +133,5 @@ class StackedOptimizer:
 
 
 def _broadcast(x: Tensor, target: Tensor) -> Tensor:
-    """Return a tensor [R, 1] with the axes of `target`."""
+    """Return a tensor [R, 1] with as many axes as `target`."""
     return x.view(*x.shape, *(1,) * (target.ndim - 2))

@@ -1,6 +1,6 @@
-"""State of a replica: named arrays to resume training from, and its measurements so far.
+"""State of a replica: named arrays from which training can resume, and measurements.
 
-Axes: R replicas, C columns, K steps of a block, t steps so far.
+Axes: R replicas, C columns, K steps in a block, t completed steps.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BLOCK = 16  # steps whose measurements are fetched from a device together
-# Prefixes in the names of `ReplicaState.arrays`, beside the slots of optimizers.
+BLOCK = 16  # number of steps whose measurements are fetched from a device together
+# Prefixes in the names of `ReplicaState.arrays`, in addition to the slots of optimizers.
 MEASURED, WEIGHTS, AVERAGE = "measured", "weights", "average"
 RESERVED = (WEIGHTS, MEASURED, AVERAGE)
 
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """Everything needed to resume one replica, and to record it.
+    """Everything needed to resume and record one replica.
 
     Attributes:
-        t: Steps done.
-        arrays: float32, by name: `weights/<parameter>`; slots of the optimizer such as
-            `exp_avg/<parameter>`; `average/<parameter>` with an average of weights;
-            and `measured` [t, C], which holds `Trainer.columns`, then `Trainer.probe_columns`, NaN
-            where nothing was measured.
-        batch_digest: Running digest of its batches.
-        diverged_at: The step at which it became non-finite, or None.
+        t: Number of completed steps.
+        arrays: float32 arrays: `weights/<parameter>`; optimizer slots such as
+            `exp_avg/<parameter>`; `average/<parameter>` if weights are averaged; and `measured`
+            [t, C] with `Trainer.columns` followed by `Trainer.probe_columns`, NaN for missing
+            values.
+        batch_digest: Running digest of the batches.
+        diverged_at: Step at which the loss or gradient became non-finite, or None.
     """
 
     t: int
@@ -39,12 +39,12 @@ class ReplicaState:
 
     @property
     def measured(self) -> np.ndarray:
-        """Measurements, [t, C]."""
+        """Measurements, [t, C]; see `arrays`."""
         return self.arrays[MEASURED]
 
 
 class Measured:
-    """Rows [R, C] float32, one per step, kept on the device and fetched in blocks."""
+    """Measurements of all steps, float32 [R, C] each, fetched from the device in blocks."""
 
     def __init__(self, n_columns: int, n_replicas: int) -> None:
         self._rows = np.zeros((0, n_replicas, n_columns), np.float32)
@@ -52,24 +52,27 @@ class Measured:
         self._recent: list[Tensor] = []
 
     def append(self, row_RC: Tensor) -> None:
-        """Add the row of the step just made."""
+        """Add the measurements of the latest step."""
         self._recent.append(row_RC)
         if len(self._recent) == BLOCK:
             self._fetch()
 
     def replace(self, rows_tRC: np.ndarray) -> None:
-        """Replace all rows."""
+        """Replace the measurements of all steps."""
         self._rows, self._blocks, self._recent = rows_tRC, [], []
 
     def all(self) -> np.ndarray:
-        """Return [t, R, C]; waits for the device."""
+        """Return the measurements of all steps, [t, R, C]; waits for the device."""
         self._fetch()
         if self._blocks:
             self._rows, self._blocks = np.concatenate([self._rows, *self._blocks]), []
         return self._rows
 
     def newest(self) -> np.ndarray:
-        """Return the row [R, C] of the last step that has arrived; wait only if none has."""
+        """Return the latest measurements [R, C] that are on the host; wait only if there are none.
+
+        On a GPU, these may be up to BLOCK steps old.
+        """
         if self._recent and (not self._recent[-1].is_cuda or not self._blocks):
             return self._recent[-1].cpu().numpy()
         return self._blocks[-1][-1] if self._blocks else self._rows[-1]

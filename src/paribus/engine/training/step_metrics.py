@@ -1,4 +1,4 @@
-"""Metrics that the trainer itself measures at every step: columns, endpoints and figures."""
+"""Metrics that the trainer measures at every step: columns, endpoints and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ METRICS = (
     Metric("grad_norm", "final gradient norm", "L2", "neither", "steps"),
     Metric("learning_rate", "final learning rate", "", "neither", "steps", digits=6),
 )
-# Measured if the objective is not the plain cross-entropy.
+# Measured only if the objective differs from the plain cross-entropy.
 OBJECTIVE = Metric(
     "train_objective", "final objective", "nats/token", "neither", "steps", of_tokens=True
 )
@@ -25,16 +25,16 @@ def _trend(column: str, title: str, axis: str, *, in_text: bool = False) -> Draw
 
 DRAWINGS = (
     _trend("train_loss", "Training loss", "training loss (nats/token)", in_text=True),
-    _trend("train_objective", "What is learned from", "objective (nats/token)"),
+    _trend("train_objective", "Training objective", "objective (nats/token)"),
     _trend("grad_norm", "Gradient norm before clipping", "total gradient norm (L2)", in_text=True),
 )
-COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}  # with their units
-BATCH_SIZE = "batch_size"  # column of each step's batch, if it grows
-AUXILIARY = "auxiliary_"  # prefix of an auxiliary loss
+COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}  # {column: unit}
+BATCH_SIZE = "batch_size"  # column with each step's batch size, if it grows
+AUXILIARY = "auxiliary_"  # prefix of the column of an auxiliary loss
 
 
 def auxiliary_drawing(name: str) -> Drawing:
-    """Return the figure of an auxiliary loss."""
+    """Return the figure of an auxiliary loss over training."""
     title = f"Auxiliary loss: {name.replace('_', ' ')}"
     return _trend(f"{AUXILIARY}{name}", title, f"{name} (nats)")
 
@@ -42,7 +42,12 @@ def auxiliary_drawing(name: str) -> Drawing:
 def step_columns(
     training: Training, auxiliaries: Iterable[str], *, is_plain: bool
 ) -> dict[str, str]:
-    """Return {column: unit} of every step's measurements, in order; probes add theirs."""
+    """Return {column: unit} of the trainer's measurements at every step, in order.
+
+    Args:
+        auxiliaries: names of auxiliary losses.
+        is_plain: whether the training loss is the plain cross-entropy.
+    """
     columns, names = dict(COLUMNS), tuple(auxiliaries)
     if names or not is_plain:
         columns[OBJECTIVE.name] = OBJECTIVE.unit

@@ -1,14 +1,14 @@
-"""The trainer: replicas of one model, trained in lockstep.
+"""Trainer of one model's replicas in lockstep.
 
-Replicas differ in their seeds, and may differ in learning rate and weight decay.
-The trainer handles steps, batches, probes, divergence and measurements; `Replicas` holds the
-weights. Replicas share no arithmetic, so nothing that happens to one changes a bit of another.
+Replicas differ in their seeds, and may differ in learning rate and weight decay. The trainer
+handles steps, batches, probes, divergence and measurements; `Replicas` holds the weights. Replicas
+share no arithmetic, so no replica affects the bits of another.
 
-Training never waits for the device: inputs are copied on the side (`Feed`), measurements fetched in
-blocks (`Measured`), and on a GPU a step is a single launch (`Graphs`).
+Training does not wait for the device: inputs are copied asynchronously (`Feed`), measurements are
+fetched in blocks (`Measured`), and on a GPU a step is a single launch (`Graphs`).
 
-Over several devices, every rank runs the same trainer on its rows of the batch, with the same
-steps, losses, norms and weights.
+In a trial on several devices, every rank runs the same trainer on its rows of the batch, with the
+same steps, losses, norms and weights.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -38,27 +38,34 @@ if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
 
 CLIP_EPS = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
-NEVER = -1  # step at which a finite replica diverged
+NEVER = -1  # value of `diverged_at` for a replica that is still finite
 
 
 class Trainer:
-    """Trains replicas side by side, one per seed.
+    """Trainer of replicas in lockstep, one for each seed.
 
     Args:
-        setting: The setting of all replicas, or one per replica with equal `Setting.common`.
-        seeds: One per replica; initialization, data order and dropout follow from it.
-        dataset: The tokens.
+        setting: Setting of all replicas, or one setting per replica with equal `Setting.common`.
+        seeds: Seed of each replica, which determines initialization, data order and dropout.
+        dataset: Tokens to train on.
         folder: Folder in which import paths of custom parts start.
-        device: The device to train on.
-        probes: Further measurements.
-        strict: Raise if a probe fails, instead of recording a missing value.
-        graphs: Record and replay the steps of a GPU.
+        device: Device to train on.
+        probes: Additional measurements.
+        strict: Whether to raise an error if a probe fails, instead of recording a missing value.
+        graphs: Whether to capture and replay steps as CUDA graphs on a GPU.
         ranks: Processes that train one replica together; None for this process alone.
         devices: Number of devices that share a batch. Without `ranks`, this process trains all
             rows, as many at a time as one device would.
-        checkpointing: Recompute the activations of blocks in the backward pass.
+        checkpointing: Whether to recompute activations of blocks in the backward pass.
 
-    Raises ParibusError for a part that is unknown or does not fit.
+    Attributes:
+        t: Number of completed steps.
+        columns: {column: unit} of the trainer's own measurements.
+        probes: Probes that are measured.
+        probe_columns: Columns of the probes.
+        replicas: The replicas.
+
+    Raises ParibusError for parts that are unknown or incompatible.
     """
 
     def __init__(
@@ -108,7 +115,7 @@ class Trainer:
         self._graphs = Graphs(cuda_recorder() if records else None)
 
     def step(self) -> None:
-        """Make one optimizer step of every replica that is still finite."""
+        """Train every replica for one step; replicas that have diverged keep their weights."""
         inputs = self._feed.at(self.t)
         done = self._graphs(self._advance, inputs, self._probing.kind(self.t))
         self.replicas.afterwards(self.t)
@@ -118,10 +125,10 @@ class Trainer:
         self.t += 1
 
     def _advance(self, inputs: Inputs, kind: Kind) -> Done:
-        """Make one optimizer step without host synchronization.
+        """Train every replica for one step without host synchronization.
 
-        Control flow does not depend on tensor values and is the same for every step of a kind, so
-        that a GPU can record it.
+        The control flow does not depend on tensor values and is the same for all steps of a kind,
+        so that the step can be captured as a CUDA graph.
         """
         replicas = self.replicas
         passed = replicas.forward_backward(inputs, kind.tapped)
@@ -152,26 +159,26 @@ class Trainer:
 
     @property
     def last_losses(self) -> list[float]:
-        """Each replica's training loss at the last step that has arrived, in nats per token."""
+        """Latest available training loss of each replica, in nats per token; [] before a step."""
         return self._measured.newest()[:, 0].tolist() if self.t else []
 
     @property
     def batch_digests(self) -> list[str]:
-        """Each replica's running digest of its batches so far."""
+        """Running digest of each replica's batches."""
         return list(self._feed.digests)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """Return the weights of a replica as they are evaluated now, by parameter name."""
+        """Return the weights that an evaluation of a replica uses now, keyed by parameter name."""
         weights = self.replicas.evaluated(self.t)
         return {name: rows[replica].to("cpu", copy=True).numpy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:
-        """Copy everything needed to resume a replica."""
+        """Return a copy of everything needed to resume a replica."""
         history = self.history(replica)
         return replace(history, arrays={**self.replicas.arrays(replica), **history.arrays})
 
     def history(self, replica: int) -> ReplicaState:
-        """Copy the state of a replica without its weights and optimizer slots."""
+        """Return a copy of a replica's state without weights, averages and optimizer slots."""
         diverged_at = int(self._diverged_at_R[replica])
         return ReplicaState(
             t=self.t,
@@ -181,7 +188,7 @@ class Trainer:
         )
 
     def restore(self, states: Sequence[ReplicaState]) -> None:
-        """Resume from states of one step, one per seed in the order of the seeds."""
+        """Resume from the replicas' states after the same step, in the order of `seeds`."""
         self.t = states[0].t
         for r, state in enumerate(states):
             self.replicas.load(r, state.arrays)

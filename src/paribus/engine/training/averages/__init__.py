@@ -1,11 +1,11 @@
-"""Averages of weights along the run: one file each, declared with `@average`.
+"""Averages of the weights over training steps: one file each, declared with `@average`.
 
-The average is evaluated, kept and exported instead of the trained weights; training does not see
-it. An average is a function that updates a copy of the weights after every step. A new file in this
-folder is found by its name; a study names a custom average as
+The average is evaluated, saved and exported instead of the trained weights, and does not affect
+training. An average is a function that updates averaged weights after every step. A new file in
+this folder is discovered automatically; a study names a custom average as
 `training.average.kind = "ideas.py:my_average"`.
 
-Axes: R replicas, N parameters of one replica.
+Axes: R replicas, N parameters in one replica.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ KEY = "training.average"
 
 
 class Taken(NamedTuple):
-    """Arguments of an average after `done` steps.
+    """Arguments of an average.
 
     Attributes:
         weights: [R, N] trained weights.
-        kept: [R, N] the average, to update in place; zero before the first step.
-        done: Steps done, on the host.
+        kept: [R, N] averaged weights, to update in place; zero before the first call.
+        done: Number of completed steps.
         options: Options of the average.
     """
 
@@ -44,9 +44,9 @@ class Taken(NamedTuple):
 
 
 class Average(Decorated):
-    """Declares a function as an average of weights: `@average("name")`.
+    """Decorator that declares a function as an average of the weights: `@average("name")`.
 
-    The function is called after every step and writes to `kept` in place.
+    The function is called with a `Taken` after every step, and updates `Taken.kept` in place.
     """
 
 
@@ -54,7 +54,7 @@ average = Average
 
 
 def find_average(spec: setting.Average, weights: Rows, folder: Path | None) -> Averaging | None:
-    """Return the average that a study names; None for no average."""
+    """Return the average that a study names, or None if it names none."""
     if spec.kind == NONE:
         read_options(Options, spec.options, f"{KEY}.options", NONE)
         return None
@@ -64,10 +64,10 @@ def find_average(spec: setting.Average, weights: Rows, folder: Path | None) -> A
 
 
 class Averaging:
-    """The average of a stack's weights.
+    """Average of a stack's weights.
 
     Attributes:
-        kept: Rows like the weights.
+        kept: Averaged weights, {parameter name: [R, ...]}.
     """
 
     def __init__(self, average: Average, options: Options, weights: Rows) -> None:
@@ -76,5 +76,5 @@ class Averaging:
 
     @torch.no_grad()
     def take(self, done: int, weights: Rows) -> None:
-        """Add the weights after this many steps."""
+        """Update the average with the weights after `done` steps."""
         self._average.function(Taken(weights.flat, self.kept.flat, done, self._options))

@@ -1,6 +1,6 @@
-"""Exponential moving average of weights (Polyak & Juditsky 1992; Tarvainen & Valpola 2017).
+"""Exponential moving average of the weights (Polyak & Juditsky 1992; Tarvainen & Valpola 2017).
 
-As torch.optim.swa_utils computes it: it starts with the weights after the first step.
+As in torch.optim.swa_utils, it starts with the weights after the first step.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from paribus.engine.training.averages import Options, Taken, average
 
 
 class EMAOptions(Options):
-    """Share of the average that remains after a step."""
+    """Options of the exponential moving average.
+
+    Attributes:
+        decay: Factor by which the average is multiplied at every step.
+    """
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
 
 
 @average("ema", options=EMAOptions)
 def ema(at: Taken) -> None:
-    """Write a = decay a + (1 - decay) w."""
+    """Set a = decay a + (1 - decay) w, with the average a and the weights w."""
     if at.done == 1:
         at.kept.copy_(at.weights)
     else:

@@ -1,9 +1,9 @@
 """Training losses: one file each, declared with `@loss`.
 
-A loss maps logits to one number per target, in nats; training minimizes their mean. The default is
-in `cross_entropy.py`. A new file in this folder is found by its name; a study names a custom loss
-as `training.loss.name = "ideas.py:my_loss"`. The plain cross-entropy is always recorded beside the
-loss, and decides divergence, events and every evaluation.
+A loss maps logits to one number per target, in nats; training minimizes the mean. The default is in
+`cross_entropy.py`. A new file in this folder is discovered automatically; a study names a custom
+loss as `training.loss.name = "ideas.py:my_loss"`. The plain cross-entropy is always recorded along
+with the loss, and is used to detect divergence and in every evaluation.
 
 Axes: R replicas, B batch, T time, V vocabulary.
 """
@@ -27,10 +27,10 @@ DEFAULT = "cross_entropy"
 
 
 class Loss(Decorated):
-    """Declares a function as a training loss: `@loss("name")`.
+    """Decorator that declares a function as a training loss: `@loss("name")`.
 
-    (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats, one number per
-    target; replicas must not mix.
+    The function maps (logits [R, B, T, V] float32, targets [R, B, T], options) to a loss [R, B, T]
+    in nats for each target. It must not mix replicas.
     """
 
 
@@ -39,24 +39,27 @@ loss = Loss
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """The loss of a study, with its options."""
+    """A study's training loss, with its options."""
 
     declared: Loss
-    options: Options | setting.Loss  # of the default loss, keys of `training.loss`
+    options: Options | setting.Loss  # the latter for the default loss
 
     @property
     def is_plain(self) -> bool:
-        """True for the plain cross-entropy, which evaluations use."""
+        """Whether this is the plain cross-entropy, which evaluations use."""
         spec = self.options
         return isinstance(spec, setting.Loss) and not (spec.label_smoothing or spec.z_loss)
 
     def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
-        """Return the loss of every target, [R, B, T]. Raises ParibusError for another shape."""
+        """Return the loss of every target, [R, B, T].
+
+        Raises ParibusError if a custom loss returns a wrong shape.
+        """
         values = self.declared.function(logits_RBTV, targets_RBT, self.options)
         if values.shape != targets_RBT.shape:
             raise ParibusError(
-                f"loss '{self.declared.name}' returned {tuple(values.shape)}; it must return one "
-                f"number per target, a tensor of shape {tuple(targets_RBT.shape)}",
+                f"loss '{self.declared.name}' returned shape {tuple(values.shape)}; it must "
+                f"return one number per target, of shape {tuple(targets_RBT.shape)}",
                 code="own_code",
             )
         return values
@@ -65,7 +68,7 @@ class TrainingLoss:
 def find_loss(spec: setting.Loss, folder: Path | None) -> TrainingLoss:
     """Return the loss that a study names, with its options.
 
-    Raises ParibusError for an unknown loss and for options that it does not have.
+    Raises ParibusError for an unknown loss or option.
     """
     declared = find_declared(spec.name, Loss, f"{KEY}.name", PACKAGE, folder or Path.cwd())
     options = read_options(declared.options, spec.options, f"{KEY}.options", spec.name)

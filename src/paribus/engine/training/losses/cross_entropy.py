@@ -1,4 +1,4 @@
-"""The default training loss: cross-entropy, with optional label smoothing and z-loss.
+"""Default training loss: cross-entropy, with optional label smoothing and z-loss.
 
 Axes: R replicas, B batch, T time, V vocabulary.
 """
@@ -14,7 +14,10 @@ from paribus.engine.training.losses import DEFAULT, TrainingLoss, loss
 
 @loss(DEFAULT)
 def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: setting.Loss) -> Tensor:
-    """Return [R, B, T], -sum_v q_v log p_v + z log^2 sum_v exp(z_v), q the smoothed target."""
+    """Return -sum_v q_v log p_v + c (log sum_v exp(z_v))^2 for each target, [R, B, T].
+
+    z are the logits, p = softmax(z), q is the smoothed target, and c is `options.z_loss`.
+    """
     losses = F.cross_entropy(
         logits_RBTV.flatten(0, -2),
         targets_RBT.flatten(),

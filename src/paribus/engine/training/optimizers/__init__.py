@@ -1,11 +1,11 @@
 """Optimizers: one file each, declared with `@optimizer`.
 
-An optimizer is a function that makes one step in place, from an `Update`, for the parameters of all
-replicas at once. A new file in this folder is found by its name; a study names a custom optimizer
-as `training.optimizer.name = "ideas.py:my_optimizer"`. The trainer handles weight decay, clipping,
+An optimizer is a function that updates parameters of all replicas in place, given an `Update`. A
+new file in this folder is discovered automatically; a study names a custom optimizer as
+`training.optimizer.name = "ideas.py:my_optimizer"`. The trainer handles weight decay, clipping,
 schedules, parameter groups, checkpoints and diverged replicas.
 
-Axes: R replicas, N numbers, K parameters of one shape.
+Axes: R replicas, N elements, K parameters with one shape.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ PACKAGE = "paribus.engine.training.optimizers"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One step for some parameters of all replicas; `weights` and `slots` are written in place.
+    """Arguments of an optimizer step; it updates `weights` and `slots` in place.
 
-    Do not read values on the host (`.item()`, `if tensor`): on a GPU, steps are recorded.
+    A step must not read values on the host (`.item()`, `if tensor`), because it is captured as a
+    CUDA graph on a GPU.
 
     Attributes:
-        weights: [R, N]; or [R, K, *shape] for an optimizer of whole parameters.
-            Already decayed, unless `decay` is "own".
-        gradients: Same shape, clipped; zero for a replica that has diverged.
-        slots: {name: same shape}, zero before the first step. A slot with a shape of its own is
-            [R, K, *its shape], or [R, N] without `whole_parameters`; it is absent for parameters
-            that have none.
-        rates: [R, 1] or [R, 1, 1, ...] learning rates; zero for a replica that has diverged.
-        t: The step from 0, int64 [].
+        weights: [R, N], or [R, K, *shape] if the optimizer sets `whole_parameters`. Weight decay
+            has been applied, unless the optimizer sets `decay="own"`.
+        gradients: Clipped gradients, in the shape of `weights`; zero for a diverged replica.
+        slots: {name: tensor in the shape of `weights`}, zero before the first step. A slot with a
+            custom shape is [R, K, *shape of the slot], or [R, N] without `whole_parameters`; it is
+            missing for parameters without that slot.
+        rates: Learning rates, [R, 1] or [R, 1, 1, ...]; zero for a diverged replica.
+        t: Step index from 0, int64 [].
         options: Options of the optimizer.
-        decay: Weight decay in the shape of `rates` if `decay` is "own"; else 0, as for parameters
-            that do not decay.
+        decay: Weight decay in the shape of `rates` if the optimizer sets `decay="own"`; 0
+            otherwise, and for parameters without weight decay.
     """
 
     weights: Tensor
@@ -54,32 +55,34 @@ class Update:
 
 
 Shape = tuple[int, ...]
-# (shape of a parameter, options) -> shape of its slot, or None for no slot
+# (parameter shape, options) -> slot shape, or None for no slot
 SlotShape = Callable[[Shape, Any], Shape | None]
 Slots = Mapping[str, Tensor]
 
 
 def like_parameter(shape: Shape, options: Any) -> Shape:
-    """Keep one number per element of a parameter."""
+    """Return the shape of a slot with one element for each element of the parameter."""
     return shape
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Optimizer(Decorated):
-    """Declares a function that makes one step in place as an optimizer: `@optimizer("name")`.
+    """Decorator that declares an update function as an optimizer: `@optimizer("name")`.
 
     Attributes:
-        slots: Names of its state tensors, also in checkpoints; or {name: (shape, options) -> its
-            shape} for slots unlike their parameter.
+        slots: Names of state tensors, which are also used in checkpoints; or {name: (parameter
+            shape, options) -> slot shape} if shapes differ from those of the parameters.
         decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
             Hutter 2019); "own" passes `Update.decay` to the step.
-        whole_parameters: Receive parameters as [R, K, *shape], K of one shape, instead of rows.
-        takes: (shape, use) -> whether it trains a parameter, for one that leaves some to AdamW.
-        corrections: (options, t) -> {slot: its divisor at step t}, for probes.
-        evaluated: (weights, slots, options) -> the weights to evaluate, keep and export, if they
-            are not the trained ones.
-        afterwards: (slots, options, t) is called on the host after step t. It may read values and
-            write to slots.
+        whole_parameters: Whether the step receives K parameters of one shape as [R, K, *shape]
+            instead of flattened, [R, N].
+        takes: (shape, use) -> whether the optimizer supports a parameter; AdamW trains the others.
+            None means all.
+        corrections: (options, t) -> {slot: bias-correction divisor at step t}, for probes.
+        evaluated: (weights, slots, options) -> weights to evaluate, save and export; None uses the
+            trained weights.
+        afterwards: Function called with (slots, options, t) on the host after step t. It may read
+            values and update slots.
     """
 
     slots: tuple[str, ...] | Mapping[str, SlotShape] = ()
@@ -94,12 +97,19 @@ class Optimizer(Decorated):
         super().__post_init__()
         if not isinstance(self.slots, tuple | Mapping) or not all(map(_is_slot, self.slots)):
             raise ValueError(
-                f"optimizer '{self.name}': slots = {self.slots!r} must be a tuple of names such as "
-                f"('momentum_buffer',), or a mapping to shapes; {', '.join(RESERVED)} are reserved"
+                f"optimizer '{self.name}' has slots = {self.slots!r}; use a tuple of names such "
+                "as ('momentum_buffer',), or a mapping from names to functions; "
+                f"{', '.join(RESERVED)} are reserved"
             )
 
     def slot_shape(self, slot: str, shape: Shape, options: Any) -> Shape | None:
-        """Return the shape of a parameter's slot; None if it has none."""
+        """Return the shape of a parameter's slot, or None if the parameter has no such slot.
+
+        Args:
+            slot: name of the slot.
+            shape: shape of the parameter.
+            options: options of the optimizer.
+        """
         return self.slots[slot](shape, options) if isinstance(self.slots, Mapping) else shape
 
 
@@ -111,5 +121,13 @@ def _is_slot(slot: object) -> bool:
 
 
 def find_optimizer(name: str, key: str, folder: Path | None) -> Optimizer:
-    """Return the optimizer that a study names under `key`. Raises ParibusError."""
+    """Return the optimizer called `name`, or import a custom one.
+
+    Args:
+        name: name or import path in the study.
+        key: key of the study that sets `name`, for errors.
+        folder: folder in which import paths start.
+
+    Raises ParibusError if there is no such optimizer.
+    """
     return find_declared(name, Optimizer, key, PACKAGE, folder or Path.cwd())

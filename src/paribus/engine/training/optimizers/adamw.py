@@ -1,4 +1,4 @@
-"""AdamW (Kingma & Ba 2015; Loshchilov & Hutter 2019), as torch.optim.AdamW computes it."""
+"""AdamW (Kingma & Ba 2015; Loshchilov & Hutter 2019), as in torch.optim.AdamW."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class AdamWOptions(Options):
-    """Decay rates of the two moments, and the term added to the root of the second."""
+    """Options of AdamW.
+
+    Attributes:
+        betas: Decay rates of the two moments.
+        eps: Term added to the denominator.
+    """
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
     eps: Annotated[float, Field(gt=0)] = 1e-8
 
 
 def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
-    """Return 1 - beta^(t + 1): both moments start at zero."""
+    """Return the bias-correction divisors of both moments at step t, 1 - beta^(t + 1)."""
     beta1, beta2 = options.betas
     return {"exp_avg": 1 - beta1 ** (t + 1), "exp_avg_sq": 1 - beta2 ** (t + 1)}
 
@@ -34,6 +39,6 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     corrections=corrections,
 )
 def adamw(update: Update) -> None:
-    """Write weights -= rate (m / c1) / (sqrt(v / c2) + eps)."""
+    """Set weights -= rate (m / c1) / (sqrt(v / c2) + eps), with bias corrections c1 and c2."""
     rows = (update.weights, update.gradients, update.slots["exp_avg"], update.slots["exp_avg_sq"])
     adamw_step(rows, update.rates, update.t, update.options.betas, update.options.eps)

@@ -1,6 +1,6 @@
-"""Lion (Chen et al. 2023, Symbolic discovery of optimization algorithms): the sign of a momentum.
+"""Lion: sign of momentum (Chen et al. 2023, Symbolic discovery of optimization algorithms).
 
-Every element moves by the learning rate. The authors recommend a learning rate 3 to 10 times
+Every element changes by the learning rate. The authors recommend a learning rate 3 to 10 times
 smaller than AdamW's, and a weight decay larger by the same factor.
 """
 
@@ -16,14 +16,18 @@ from paribus.study.choices import Options
 
 
 class LionOptions(Options):
-    """Interpolation factors of the step and of the momentum."""
+    """Options of Lion.
+
+    Attributes:
+        betas: Interpolation factors for the step and for the momentum.
+    """
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.99)
 
 
 @optimizer("lion", slots=("exp_avg",), options=LionOptions)
 def lion(update: Update) -> None:
-    """Write weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g."""
+    """Set weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g."""
     beta1, beta2 = update.options.betas
     mean = update.slots["exp_avg"]
     direction = mean.lerp(update.gradients, 1 - beta1).sign_()

@@ -1,11 +1,11 @@
-"""Muon (Jordan et al. 2024): orthogonalized momentum, as torch.optim.Muon computes it.
+"""Muon: orthogonalized momentum (Jordan et al. 2024), as in torch.optim.Muon.
 
-It trains matrices between the embedding and the head; AdamW trains embeddings, the head, biases and
-gains. With `match_rms_adamw` (Liu et al. 2025, Muon is scalable for LLM training) a step is as
-large as AdamW's, so that both can share a learning rate; with `original` it is not, and a group can
-set another rate for the rest.
+Muon trains the matrices between the embedding and the head; AdamW trains embeddings, head, biases
+and gains. With "match_rms_adamw" (Liu et al. 2025, Muon is scalable for LLM training), a step is as
+large as AdamW's, so both can share a learning rate. With "original" it is not; use a group to set
+another learning rate for the other parameters.
 
-Axes: R replicas, K matrices of one shape [n, m].
+Axes: R replicas, K matrices with one shape [n, m].
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ RMS_OF_ADAMW = 0.2
 
 
 class MuonOptions(Options):
-    """Nesterov momentum, steps of the Newton-Schulz iteration, and the scale of a step."""
+    """Options of Muon.
+
+    Attributes:
+        momentum: Nesterov momentum.
+        ns_steps: Number of Newton-Schulz iterations.
+        adjust_lr: Scaling of a step by the matrix shape.
+    """
 
     momentum: Beta = 0.95
     ns_steps: Annotated[int, Field(ge=1, lt=100)] = 5
@@ -37,7 +43,7 @@ class MuonOptions(Options):
 
 
 def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
-    """Return True for a matrix that maps hidden states to hidden states."""
+    """Return whether a parameter is a matrix outside the embedding and the head."""
     return len(shape) == 2 and not (use.table or use.head)
 
 
@@ -49,7 +55,10 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     takes=is_hidden_matrix,
 )
 def muon(update: Update) -> None:
-    """Write weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""
+    """Set weights -= rate ratio NS(g + momentum (b - g)).
+
+    NS is the Newton-Schulz iteration, b the running mean of gradients, and ratio the scale.
+    """
     options, gradients, momentum = update.options, update.gradients, update.options.momentum
     buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - momentum)
     direction = gradients.lerp(buffer, momentum).bfloat16()
@@ -63,7 +72,10 @@ def muon(update: Update) -> None:
 
 
 def orthogonalised(matrices: Tensor, steps: int) -> Tensor:
-    """Move all singular values of [..., n, m] close to one by the Newton-Schulz iteration."""
+    """Return approximately orthogonal matrices [..., n, m], by Newton-Schulz iteration.
+
+    All singular values become close to one.
+    """
     *lead, n, m = matrices.shape
     x = matrices.mT if n > m else matrices
     x = x.flatten(0, -3)

@@ -1,8 +1,8 @@
-"""Schedule-free AdamW (Defazio et al. 2024, The road less scheduled), as the authors' package.
+"""Schedule-free AdamW (Defazio et al. 2024, The road less scheduled), as in the authors' package.
 
-Gradients are computed at y = (1 - beta1) z + beta1 x. AdamW steps z, and x is a weighted mean of
-all z. The trained weights are y; x is evaluated, kept and exported. Use a constant
-`training.schedule`, with a warmup if wanted.
+Gradients are computed at y = (1 - beta1) z + beta1 x. AdamW updates z, and x is a weighted mean of
+all z. The trained weights are y; x is evaluated, saved and exported. Use a constant
+`training.schedule`, optionally with warmup.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ OpenBeta = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ScheduleFreeOptions(Options):
-    """Interpolation and decay rates; the weight of a step in the mean is the largest learning rate
-    up to it, to the power `rate_power`."""
+    """Options of schedule-free AdamW.
+
+    Attributes:
+        betas: Interpolation factor between z and x, and decay rate of the second moment.
+        eps: Term added to the denominator.
+        rate_power: The weight of a step in the mean x is the largest learning rate so far, raised
+            to this power.
+    """
 
     betas: Annotated[tuple[OpenBeta, Beta], Field(strict=False)] = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
@@ -31,7 +37,7 @@ class ScheduleFreeOptions(Options):
 
 
 def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
-    """Return x, computed from y and z - y."""
+    """Return x, computed from the weights y and the slot z - y."""
     return weights + (1 - 1 / options.betas[0]) * slots["lead"]
 
 
@@ -49,7 +55,7 @@ def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
     evaluated=mean_of_steps,
 )
 def schedule_free(update: Update) -> None:
-    """Write z -= rate g / (sqrt(v / c2) + eps) and y towards z, with c the weight of z in x."""
+    """Set z -= rate g / (sqrt(v / c2) + eps), update the mean x with z, and y with both."""
     options, rates, slots = update.options, update.rates, update.slots
     beta1, beta2 = options.betas
     square = slots["exp_avg_sq"]

@@ -1,10 +1,11 @@
 """SOAP (Vyas et al. 2024, Improving and stabilizing Shampoo using Adam).
 
-AdamW in the eigenbasis of Shampoo's preconditioner. It trains matrices; AdamW trains gains and
-biases. The first gradient initializes the basis, and its step applies weight decay only. A basis of
-1,000 channels costs gigaflops every `every` steps, and two matrices of its size in memory.
+SOAP runs AdamW in the eigenbasis of Shampoo's preconditioner. It trains matrices; AdamW trains
+gains and biases. The first gradient initializes the basis, and the first step applies weight decay
+only. A basis for 1,000 channels takes gigaflops every `every` steps, and the memory of two 1,000 x
+1,000 matrices.
 
-Axes: R replicas, K matrices of one shape [n, m].
+Axes: R replicas, K matrices with one shape [n, m].
 """
 
 from __future__ import annotations
@@ -28,9 +29,15 @@ from paribus.study.choices import Options
 
 
 class SOAPOptions(Options):
-    """Decay rates of the moments, the second also of the preconditioner; steps between two updates
-    of the basis. A side of a matrix above `largest_side` has no basis: 10,000
-    as published, less here, because vocabularies are sides too."""
+    """Options of SOAP.
+
+    Attributes:
+        betas: Decay rates of the moments; the second is also that of the preconditioner.
+        eps: Term added to the denominator.
+        every: Number of steps between updates of the basis.
+        largest_side: Largest dimension of a matrix that has a basis. The paper uses 10,000; the
+            default here is smaller, because a vocabulary is a dimension, too.
+    """
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.95, 0.95)
     eps: Annotated[float, Field(gt=0)] = 1e-8
@@ -47,7 +54,7 @@ def _right(shape: Shape, options: Any) -> Shape | None:
 
 
 def keep_basis(slots: Slots, options: Any, t: int) -> None:
-    """Compute the eigenbases of the first gradient, then follow them by power iteration and QR."""
+    """Compute the eigenbases of the first gradient, and update them by power iteration and QR."""
     if t % options.every:
         return
     square = slots["exp_avg_sq"]
@@ -83,8 +90,11 @@ def keep_basis(slots: Slots, options: Any, t: int) -> None:
     afterwards=keep_basis,
 )
 def soap(update: Update) -> None:
-    """Write weights -= rate Q [Q'm P / c1 / sqrt(v / c2)] P', v the mean of (Q'g P)^2, Q and P the
-    bases of the left and the right side."""
+    """Set weights -= rate Q [(Q' m P / c1) / (sqrt(v / c2) + eps)] P'.
+
+    m is the running mean of gradients g, v that of (Q' g P)^2, and Q and P are the bases of rows
+    and columns.
+    """
     options, gradients, slots = update.options, update.gradients, update.slots
     (beta1, beta2), t = options.betas, update.t
     begun = (t > 0).to(torch.float32)  # the first step has no basis
@@ -102,7 +112,7 @@ def soap(update: Update) -> None:
 
 
 def _rotated(x: Tensor, slots: Slots, *, back: bool = False) -> Tensor:
-    """Return Q' x P, or with `back` Q x P'."""
+    """Return Q' x P in the eigenbasis, or Q x P' if `back`."""
     if "left_basis" in slots:
         left = slots["left_basis"]
         x = (left if back else left.mT) @ x

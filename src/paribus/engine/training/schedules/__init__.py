@@ -1,8 +1,8 @@
-"""Schedules: one file each, declared with `@schedule`.
+"""Learning rate schedules: one file each, declared with `@schedule`.
 
-A schedule maps a step after the warmup to a fraction of the peak. A new file in this folder is
-found by its name; a study names a custom schedule as `training.schedule.kind =
-"ideas.py:my_schedule"`. The linear warmup is the same for all of them.
+A schedule maps a step after the warmup to a fraction of the peak learning rate. A new file in this
+folder is discovered automatically; a study names a custom schedule as `training.schedule.kind =
+"ideas.py:my_schedule"`. All schedules start with the same linear warmup.
 
 Axes: R replicas.
 """
@@ -28,13 +28,14 @@ KEY = "training.schedule"
 
 
 class Moment(NamedTuple):
-    """A step of a run.
+    """Position of a step in a run.
 
     Attributes:
-        step: From 0. With a growing batch, the tokens trained on including this step, in steps of
-            the last size, minus one: a fraction, below 0 at first.
-        steps: Steps of the run.
-        warmup: Steps of the warmup.
+        step: Step index, from 0. If the batch size grows, this is a fraction: the tokens trained
+            on, including this step, divided by the tokens of a full-size step, minus one. It is
+            below 0 at first.
+        steps: Number of steps in the run.
+        warmup: Number of warmup steps.
     """
 
     step: float
@@ -43,16 +44,15 @@ class Moment(NamedTuple):
 
     @property
     def progress(self) -> float:
-        """Share of the steps after the warmup that are done, including this one; 1 at the last
-        step."""
+        """Completed share of the steps after the warmup, including this one; 1 at the last step."""
         return (self.step + 1 - self.warmup) / (self.steps - self.warmup)
 
 
 class Schedule(Decorated):
-    """Declares a function as a schedule: `@schedule("name")`.
+    """Decorator that declares a function as a schedule: `@schedule("name")`.
 
-    (moment, options) -> fraction of the peak, at least 0. A field `final_fraction` of its options
-    is set by the key of that name.
+    The function maps (moment, options) to a fraction of the peak learning rate, at least 0. If its
+    options have a field `final_fraction`, it is set from `training.schedule.final_fraction`.
     """
 
 
@@ -60,13 +60,13 @@ schedule = Schedule
 
 
 class LearningRates:
-    """The learning rates of a stack: a pure function of settings and step.
+    """Learning rates of the replicas in a stack, as a pure function of settings and step.
 
     Args:
-        settings: One per replica; they may differ in their peaks.
+        settings: One setting per replica, which may differ in peak learning rate.
         folder: Folder in which the import path of a custom schedule starts.
 
-    Raises ParibusError for an unknown schedule, and for options that it does not have.
+    Raises ParibusError for an unknown schedule or option.
     """
 
     def __init__(self, settings: Sequence[Setting], folder: Path | None) -> None:
@@ -83,25 +83,25 @@ class LearningRates:
         )
 
     def at(self, t: int) -> np.ndarray:
-        """Return the learning rates of step t, float32 [R].
+        """Return the learning rates for step t, float32 [R].
 
-        The last step of the linear warmup is at the peak. Raises ParibusError if the schedule fails
-        or returns anything but a finite fraction of at least 0.
+        The linear warmup reaches the peak in its last step. Raises ParibusError if the schedule
+        fails, or returns anything other than a finite fraction of at least 0.
         """
         steps, warmup = self._setting.budget_iterations, self._setting.training.schedule.warmup
-        place = min(self._setting.place(t), steps - 1)  # steps beyond the run are timed
+        place = min(self._setting.place(t), steps - 1)  # timing makes steps beyond the run
         if place + 1 <= warmup:
             return (self._peaks_R * (place + 1) / warmup).astype(np.float32)
         label = f"{KEY}: schedule '{self._declared.name}'"
         with blamed(
-            f"{label} failed at step {place}", "it is called with a Moment and its options"
+            f"{label} failed at step {place}", "its arguments must be a Moment and its options"
         ):
             moment = Moment(place, steps, warmup)
             fraction: float = self._declared.function(moment, self._options)
         if not isinstance(fraction, Real) or not 0 <= fraction < math.inf:
             raise ParibusError(
                 f"{label} returned {fraction!r} at step {place}; it must return a finite fraction "
-                "of the peak, at least 0",
+                "of the peak learning rate, at least 0",
                 code="own_code",
             )
         return (self._peaks_R * float(fraction)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A constant."""
+"""Constant schedule: the peak learning rate at every step after the warmup."""
 
 from __future__ import annotations
 

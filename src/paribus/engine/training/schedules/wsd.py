@@ -1,7 +1,7 @@
-"""Warmup-stable-decay (Hu et al. 2024, MiniCPM): the peak, then a decay over the last steps.
+"""Warmup-stable-decay schedule: the peak, then a decay in the last steps (Hu et al. 2024, MiniCPM).
 
-The shape `sqrt` is 1 - sqrt of Haegele et al. 2024 (Scaling laws and compute-optimal training
-beyond fixed training durations).
+The shape "sqrt" is "1-sqrt" in Hägele et al. 2024 (Scaling laws and compute-optimal training beyond
+fixed training durations).
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from paribus.engine.training.schedules.linear import Falling
 
 
 class WSDOptions(Falling):
-    """Share of all steps that decay, and the shape of the decay."""
+    """Options of the warmup-stable-decay schedule.
+
+    Attributes:
+        decay: Share of all steps in the decay phase.
+        shape: Shape of the decay.
+    """
 
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
     shape: Literal["linear", "sqrt"] = "linear"
@@ -24,10 +29,10 @@ class WSDOptions(Falling):
 
 @schedule("wsd", options=WSDOptions)
 def wsd(at: Moment, options: WSDOptions) -> float:
-    """Return 1 before the decay; in it f + (1 - f) g(q), q its progress.
+    """Return 1 before the decay phase, and f + (1 - f) g(q) in it.
 
-    g(q) is 1 - q or 1 - sqrt(q). The decay has round(decay x steps) steps, at
-    least one and at most those after the warmup.
+    f is the final fraction, q the progress of the decay, and g(q) is 1 - q or 1 - sqrt(q). The
+    decay takes round(decay x steps) steps, at least one and at most all steps after the warmup.
     """
     steps = min(max(round(options.decay * at.steps), 1), at.steps - at.warmup)
     progress = max((at.step + 1 - (at.steps - steps)) / steps, 0.0)
