@@ -139,6 +139,6 @@ def test_wrong_numbers(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(compiling, "FLAGS", (*compiling.FLAGS, "-O1"))  # compiles faster
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(compiling.SWITCH, "on")
-    with pytest.raises(ParibusError, match="wrong numbers"):
+    with pytest.raises(ParibusError, match="wrong results"):
         compiling.library()
     assert not list((tmp_path / "cache").rglob("*.so"))

@@ -1,7 +1,8 @@
-"""Export of a trained trial as a Hugging Face folder.
+"""Export of a trained model to a Hugging Face folder.
 
-A plain GPT-2 or Llama needs no code of ours. Any other model brings its code (`modeling_paribus.py`
-and custom parts), for `trust_remote_code`. Nothing here needs transformers.
+A plain GPT-2 or Llama needs none of our code. For any other model, the folder includes code
+(`modeling_paribus.py` and custom parts), which `trust_remote_code` loads. The export does not need
+transformers.
 """
 
 from paribus.engine.export.folder import export_trial

@@ -1,10 +1,11 @@
-"""Export one trained trial as a Hugging Face folder, written completely or not at all.
+"""Export of one trial's trained model to a Hugging Face folder, written atomically.
 
 <out>/
   config.json  generation_config.json  model.safetensors
   tokenizer.json  tokenizer_config.json
   modeling_paribus.py  own_*.py     unless the model is a plain GPT-2 or Llama
-  README.md               identity and scores of the trial, and how to load it"""
+  README.md               identity and scores of the trial, and how to load the model
+"""
 
 from __future__ import annotations
 
@@ -41,22 +42,23 @@ def export_trial(
     step: int | None = None,
     trust: bool = False,
 ) -> Path:
-    """Write the trained model of (arm, seed) to the new folder `out`, in Hugging Face's format.
+    """Write a trial's trained model to the folder `out`, in Hugging Face's format.
+
+    The exported model computes the same logits as ours, up to float32 rounding.
 
     Args:
         results: Results folder of the study.
-        arm: The arm.
-        seed: The seed.
-        out: A new or empty folder.
-        folder: Folder in which relative paths of the study start; by default the one that the
-            results folder keeps, or the current one. The text is read for its vocabulary and custom
-            parts are copied; the digests of both must be those in the records.
+        arm: Arm of the trial.
+        seed: Seed of the trial.
+        out: New or empty folder.
+        folder: Folder in which relative paths of the study start; by default the one recorded in
+            the results folder, or the current one. The study's text is read for its vocabulary, and
+            custom parts are copied; the digests of both must match the records.
         step: Step whose weights are exported; by default the last.
-        trust: Run the custom code that the results folder names, if any.
+        trust: Whether to run custom code that the results folder names.
 
-    Returns `out`. Its logits are those of our own model up to float32 rounding. Raises ParibusError
-    for an unknown or unfinished trial, changed records, another vocabulary or source, and an `out`
-    that is not empty.
+    Returns `out`. Raises ParibusError for an unknown or unfinished trial, changed records, a
+    different vocabulary or source code, or an `out` that is not empty.
     """
     loaded, out = load_results(results, trust=trust), Path(out)
     trial = _trial(loaded, arm, seed)
@@ -64,7 +66,7 @@ def export_trial(
     setting = loaded.study.setting(arm)
     require_trust(loaded.study)  # a corpus may be custom code
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise ParibusError(f"{out} is not an empty folder; choose another", code="exists")
+        raise ParibusError(f"{out} is not an empty folder; choose another one", code="exists")
     text, kept = loaded.study.data.path, loaded.study.folder
     if folder is None:
         folder = Path.cwd() if text is not None and not (kept / text).exists() else kept
@@ -73,7 +75,7 @@ def export_trial(
     record = loaded.trials[trial.arm, trial.seed]
     code = {} if is_plain else remote_code(setting, Path(folder), trial.label, record)
     config, tensors = hugging_face_model(setting, tokenizer.vocab_size, trial.read_weights(step))
-    # Set also without such a token: the default may be a token of another vocabulary.
+    # Set even without such a token, because the default may be a token in another vocabulary.
     end = tokenizer.end_of_document
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
     contents = code | {
@@ -92,24 +94,27 @@ def export_trial(
 
 
 def _trial(results: Results, arm: str, seed: int) -> TrialFolder:
-    """Return a finished trial. Raises ParibusError."""
+    """Return a finished trial. Raises ParibusError if there is no such trial."""
     for trial in results.finished:
         if (trial.arm, trial.seed) == (arm, seed):
             return trial
     raise ParibusError(
-        f"{results.path} has no finished trial {arm}/seed-{seed}; its arms are "
-        f"{', '.join(results.study.arms)}",
+        f"{results.path} has no finished trial {arm}/seed-{seed}; choose a finished trial from "
+        f"the arms {', '.join(results.study.arms)}",
         code="unfinished",
     )
 
 
 def _tokenizer(results: Results, trial: TrialFolder, setting: Setting, folder: Path) -> Tokenizer:
-    """Return the tokenizer of the trial, rebuilt because the records lack its vocabulary."""
+    """Rebuild the trial's tokenizer from the text, because the records lack its vocabulary.
+
+    Raises ParibusError if the text is missing, or if the vocabulary differs.
+    """
     path = setting.data.path
     if path is not None and not (folder / path).exists():
         raise ParibusError(
-            f"the study's text '{path}' is not in {folder}; name the folder of the study file with "
-            "--folder",
+            f"the study's text '{path}' is not in {folder}; pass the folder of the study file "
+            "with --folder",
             code="missing",
         )
     tokenizer = Texts.read(setting.data, folder).tokenizer
@@ -125,11 +130,12 @@ def _tokenizer(results: Results, trial: TrialFolder, setting: Setting, folder: P
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> bytes:
-    """Return the content of tokenizer.json: equal ids for equal text, decoding restores the text.
+    """Return the content of tokenizer.json, which encodes and decodes text as `tokenizer` does.
 
-    A BPE tokenizer has one already. That of characters is a BPE model without merges. A character
-    outside the vocabulary is replaced as in our tasks (`ParibusLM`), or left out without a
-    stand-in. The text of the end-of-document token is read as that token.
+    A BPE tokenizer already has this file. A character tokenizer is written as a BPE model without
+    merges. Characters outside the vocabulary are replaced as in our tasks (`ParibusLM`), or dropped
+    if the vocabulary has no replacement. The text of the end-of-document token is encoded as that
+    token.
     """
     if isinstance(tokenizer, BpeTokenizer):
         return tokenizer.content
@@ -146,7 +152,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> bytes:
 def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
     """Return the content of tokenizer_config.json.
 
-    Only the end of a document is a special token, because decoding drops special tokens.
+    Only the end-of-document token is special, because decoding drops special tokens.
     """
     end = tokenizer.end_of_document
     special = None if end is None else tokenizer.vocabulary[end]
@@ -160,7 +166,7 @@ def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
 
 
 def _readme(results: Results, trial: TrialFolder, step: int | None, *, is_plain: bool) -> str:
-    """Return the README of the folder: identity and scores of the trial, and how to load it."""
+    """Return README.md: identity and scores of the trial, and how to load the model."""
     study, record = results.study, results.trials[trial.arm, trial.seed]
     loss = trial.read_json("evaluation.json")["validation_loss"]
     facts = {

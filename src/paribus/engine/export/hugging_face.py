@@ -1,4 +1,4 @@
-"""Our model in Hugging Face's format: config.json and weights of GPT-2, Llama or our own code."""
+"""Models in Hugging Face's format: config.json and weights for GPT-2, Llama or our own code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODEL_CODE = "modeling_paribus.py"
 
 
 def is_gpt2(setting: Setting) -> bool:
-    """Return True if the model is a plain GPT-2."""
+    """Return whether the model is a plain GPT-2."""
     model = setting.model
     return (
         _is_plain(setting, "learned", "layernorm")
@@ -56,7 +56,7 @@ def is_gpt2(setting: Setting) -> bool:
 
 
 def is_llama(setting: Setting) -> bool:
-    """Return True if the model is a plain Llama, which has no dropout outside attention."""
+    """Return whether the model is a plain Llama; dropout outside attention is ignored."""
     model = setting.model
     return _is_plain(setting, "rotary", "rmsnorm") and model.mlp.kind == "swiglu" and not model.bias
 
@@ -76,7 +76,7 @@ def _is_plain(setting: Setting, positions: str, norm: str) -> bool:
 def hugging_face_model(
     setting: Setting, vocab_size: int, weights: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return (config without special tokens, weights) of GPT-2, Llama or our own model."""
+    """Return config.json without special tokens, and the weights, for GPT-2, Llama or our code."""
     config: dict[str, Any] = {"dtype": "float32", "vocab_size": vocab_size}
     if is_gpt2(setting):
         return config | _gpt2_config(setting), _gpt2_weights(weights)
@@ -105,10 +105,10 @@ def _gpt2_config(setting: Setting) -> dict[str, Any]:
 
 
 def _gpt2_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return weights in GPT-2's layout.
+    """Return `weights` in GPT-2's layout.
 
-    Its linear layers are stored as [in, out] and always have a bias, here zero if ours have none. A
-    tied head is `wte` and not stored twice.
+    GPT-2 stores linear layers as [in, out], always with a bias, which is zero if ours has none. A
+    tied head is `wte` and not stored again.
     """
     renamed = {}
     for name, value in weights.items():
@@ -149,7 +149,7 @@ def _llama_config(setting: Setting, inner: int) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": model.norm.eps or RMSNORM_EPS,
         "initializer_range": model.init.std,
-        # The spellings of transformers 5 and 4.
+        # The keys of transformers 5 and 4.
         "rope_parameters": {"rope_type": "default", "rope_theta": theta},
         "rope_theta": theta,
         "attention_bias": False,
@@ -160,7 +160,7 @@ def _llama_config(setting: Setting, inner: int) -> dict[str, Any]:
 
 
 def _llama_weights(setting: Setting, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return weights in Llama's layout, with separate matrices for queries, keys and values."""
+    """Return `weights` in Llama's layout, with separate query, key and value matrices."""
     model, renamed = setting.model, {}
     for name, value in weights.items():
         new_name = _rename(name, LLAMA_NAMES)
@@ -193,7 +193,7 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
         "num_attention_heads": model.n_head,
         "num_key_value_heads": model.n_kv_head,
         "use_cache": False,
-        # A tied head is computed from the token matrix and has no parameter of its own.
+        # A tied head uses the token embeddings and has no parameter of its own.
         "tie_word_embeddings": False,
         "architecture": model.model_dump(mode="json") | sizes,
     }
@@ -202,16 +202,16 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
 def remote_code(
     setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """Return the Python files of the exported folder, by name.
+    """Return the Python files for the exported folder, {file name: content}.
 
     Args:
         setting: The trial's setting.
         folder: Folder in which import paths of custom files start.
         label: Name of the trial, for errors.
-        trial: Its record, whose digests the sources must have.
+        trial: Record of the trial, with the digests that the sources must have.
 
-    Raises ParibusError for changed sources, and for a part that uses other files or shares tensors
-    with other parts.
+    Raises ParibusError if sources have changed, or if a custom part uses other files or shares
+    tensors with other parts.
     """
     code = Path(__file__).with_name(MODEL_CODE).read_text("utf-8")
     custom, files, lines = setting.model.modules.named, {}, []
@@ -221,20 +221,21 @@ def remote_code(
         key = f"model.modules.{site} = '{path}'"
         if changed_sources(digests[site], trial["own_modules"].get(site, {})):
             raise ParibusError(
-                f"{key} is not the code that trial {label} was trained with; restore its source",
+                f"{key} differs from the code that trial {label} was trained with; restore its "
+                "source",
                 code="changed",
             )
         if takes_shared(module_class(path, key, folder).forward):
             raise ParibusError(
-                f"{key} shares tensors with other parts, which an exported model cannot; export "
-                "an arm without it",
+                f"{key} shares tensors with other parts, which an exported model does not "
+                "support; export an arm without it",
                 code="unsupported",
             )
         beside = [n for n in digests[site] if n != Path(module).as_posix()]
         if used := [name for name in beside if (folder / name).is_file()]:
             raise ParibusError(
-                f"{key} uses {', '.join(used)}; an exported part is one file: move what it "
-                "uses into that file",
+                f"{key} uses {', '.join(used)}, but an exported part must be a single file; move "
+                "that code into its file",
                 code="unsupported",
             )
         stem = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in Path(module).stem)

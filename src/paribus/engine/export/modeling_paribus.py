@@ -1,15 +1,14 @@
-"""A decoder-only Transformer as paribus trains it, for transformers (4.57 or 5).
+"""Decoder-only Transformer trained by paribus, for transformers (4.57 or 5).
 
-This file is copied into exported folders and depends only on the custom parts beside it.
-`config.architecture` is the model section of the study. Training drops nothing.
+This file is copied to exported folders and depends only on the custom parts in the same folder.
+`config.architecture` is the model section of the study. The model has no dropout.
 
-Axes: B batch, T positions, D d_model, H heads of queries, G heads of keys and values, K channels of
-a head.
+Axes: B batch, T positions, D d_model, H query heads, G key-value heads, K channels per head.
 """
 
 from __future__ import annotations
 
-# The types of transformers differ between 4.57 and 5, and from the actual behavior.
+# The type hints in transformers differ between 4.57 and 5, and from its behavior.
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +20,16 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 
-# Custom parts by site; the export adds lines that fill it.
+# Custom parts, keyed by site; the export adds lines that fill it.
 OWN: dict[str, type[nn.Module]] = {}
 LAYERNORM_EPS, RMSNORM_EPS = 1e-5, 1e-6
 
 
 class ParibusConfig(PretrainedConfig):
-    """`architecture` is the model section of the study, with seq_len, vocab_size and dropout."""
+    """Configuration of an exported model.
+
+    `architecture` is the model section of the study, with seq_len, vocab_size and dropout.
+    """
 
     model_type = "paribus"
 
@@ -37,7 +39,11 @@ class ParibusConfig(PretrainedConfig):
 
 
 def spec(config: ParibusConfig, layer: int | None = None) -> Any:
-    """Return the architecture with attributes (`model.attention.window`), to build parts from."""
+    """Return the architecture as an object with attributes such as `model.attention.window`.
+
+    Args:
+        layer: index of the block whose parts are built; None outside of blocks.
+    """
     model = _dotted(config.architecture)
     model.layer = layer
     model.head_width = model.d_model // model.n_head
@@ -52,7 +58,7 @@ def _dotted(value: Any) -> Any:
 
 
 class PlainNorm(nn.Module):
-    """A norm without parameters: rms_free, center, or fixed_scale."""
+    """Norm without parameters: rms_free, center or fixed_scale."""
 
     def __init__(self, model: Any, kind: str, eps: float) -> None:
         super().__init__()
@@ -63,14 +69,14 @@ class PlainNorm(nn.Module):
             self.scale = torch.tensor(1 / math.sqrt(variance), device="cpu").item()
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> the same shape."""
+        """Normalize x [..., D] over D."""
         if self.kind == "rms_free":
             return F.rms_norm(x, x.shape[-1:], eps=self.eps)
         return x - x.mean(dim=-1, keepdim=True) if self.kind == "center" else x * self.scale
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
-    """Return the norm `kind` over `width` channels; `eps` None is its default."""
+    """Return the norm called `kind` over `width` channels; `eps` None means its default."""
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":
@@ -79,7 +85,7 @@ def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn
 
 
 class MLP(nn.Module):
-    """x W_up through an activation, or gated by the SiLU of x W_gate; then W_down."""
+    """MLP, activation(x W_up) W_down, or SwiGLU, (SiLU(x W_gate) * x W_up) W_down."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -93,7 +99,7 @@ class MLP(nn.Module):
         self.down = nn.Linear(width, d, bias=model.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [B, T, D] -> [B, T, D]."""
+        """Map x [B, T, D] to [B, T, D]."""
         up = self.up(x)
         if self.kind == "swiglu":
             return self.down(F.silu(self.gate(x)) * up)
@@ -103,7 +109,7 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention: x [B, T, D] -> [B, T, D]."""
+    """Causal multi-head self-attention."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -117,7 +123,12 @@ class Attention(nn.Module):
         self.turn = own_positions(model, "attention")
 
     def forward(self, x: Tensor, hidden: Tensor, positions: Tensor) -> Tensor:
-        """hidden: [B, 1, T, T] which positions are not to be seen; positions: [B, T]."""
+        """Map x [B, T, D] to [B, T, D].
+
+        Args:
+            hidden: [B, 1, T, T], True where a query must not attend to a position.
+            positions: [B, T] positions of the tokens.
+        """
         model = self.model_spec
         H, G, K = model.n_head, model.n_kv_head, model.head_width
         B, T, D = x.shape
@@ -137,7 +148,7 @@ class Attention(nn.Module):
 
 
 def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Rotary positions (Su et al. 2021): x [B, H, T, K] with channels i and i + K/2 as pairs."""
+    """Apply rotary positions to x [B, H, T, K] (Su et al. 2021); pairs are channels i, i + K/2."""
     K = x.shape[-1]
     exponents = torch.arange(0, K, 2, dtype=torch.float32, device=x.device) / K
     angles = (positions[:, None, :, None].float() * theta**-exponents).repeat(1, 1, 1, 2)
@@ -147,12 +158,15 @@ def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
-    """cap tanh(x / cap) (Gemma Team 2024); x itself without a cap."""
+    """Return the soft cap, cap tanh(x / cap) (Gemma Team 2024), or x if `cap` is None."""
     return x if cap is None else cap * torch.tanh(x / cap)
 
 
 class Embedding(nn.Module):
-    """norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p)."""
+    """Embedding of tokens t and positions p.
+
+    norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p).
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -165,7 +179,7 @@ class Embedding(nn.Module):
         self.on_tokens = stage.norm_at == "tokens"
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """tokens [B, T] and their positions [B, T] -> [B, T, D]."""
+        """Map tokens [B, T] and their positions [B, T] to [B, T, D]."""
         x = self.tokens(tokens)
         if self.positions is None:
             return self.norm(x)
@@ -174,20 +188,20 @@ class Embedding(nn.Module):
 
 
 def block_norm(model: Any, site: str) -> nn.Module:
-    """Return the norm at "block_norm" or "final_norm": custom, or of the study's kind."""
+    """Return the norm at `site` ("block_norm" or "final_norm"): the custom or the study's norm."""
     if site in OWN:
         return OWN[site](model)
     return norm(model, model.norm.kind, model.d_model, model.norm.eps, model.bias)
 
 
 def own_positions(model: Any, place: str) -> nn.Module | None:
-    """Return custom positions, if their place is `place`."""
+    """Return the custom position encoding if its place in the model is `place`, or None."""
     own: Any = OWN.get("positions")
     return own(model) if own is not None and own.stands == place else None
 
 
 class Block(nn.Module):
-    """A residual block, with norms before its sub-layers or after the sums."""
+    """Residual block with attention and MLP, pre-norm or post-norm."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -198,7 +212,7 @@ class Block(nn.Module):
         self.mlp = OWN.get("mlp", MLP)(model)
 
     def forward(self, x: Tensor, *seen: Any) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; `seen` are the further arguments of `Attention.forward`."""
+        """Map x [B, T, D] to [B, T, D]; `seen` are additional arguments for the attention."""
         seen = () if self.is_own else seen
         if self.is_pre:
             x = x + self.attention(self.attention_norm(x), *seen)
@@ -208,7 +222,7 @@ class Block(nn.Module):
 
 
 class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
-    """The model: token ids [B, T] -> logits [B, T, V]. It keeps no cache of earlier tokens."""
+    """Decoder-only Transformer that maps token ids [B, T] to logits [B, T, V], without a cache."""
 
     config_class = ParibusConfig
 
@@ -228,7 +242,7 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Restore buffers that are not stored; weights come from the folder."""
+        """Restore buffers that are not saved; weights are loaded from the folder."""
         if type(module) in OWN.values():
             layer = getattr(module, "layer", None)
             with torch.device("cpu"):
@@ -238,7 +252,7 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
                 setattr(module.get_submodule(owner), leaf, buffer)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the token matrix's module."""
+        """Return the module with the token embeddings."""
         return self.embedding.tokens
 
     def forward(
@@ -248,16 +262,20 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput:
-        """Return logits, and with `labels` the mean loss of next tokens in nats, ignoring -100.
+        """Return the logits and, with `labels`, the mean next-token loss in nats.
 
-        Raises ValueError for padding if a custom part may look across positions.
+        Labels of -100 are ignored. Raises ValueError for padded inputs if a custom part may mix
+        positions.
         """
-        # Custom parts are not told about padding.
+        # Custom parts do not receive the attention mask.
         looks_across = {"embedding", "positions", "attention"} & OWN.keys() or not all(
             getattr(part, "cached", False) for part in OWN.values()
         )
         if looks_across and attention_mask is not None and not bool(attention_mask.all()):
-            raise ValueError("a custom part needs texts of equal length in a batch")
+            raise ValueError(
+                "padding is not supported, because a custom part may mix positions; batch only "
+                "texts of equal length"
+            )
         hidden, positions = self._seen(input_ids, attention_mask)
         if "embedding" in OWN:
             x = self.embedding(input_ids)
@@ -277,7 +295,10 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         return CausalLMOutput(loss=loss, logits=logits)
 
     def _seen(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return ([B, 1, T, T] hidden positions, [B, T] numbers of positions, 0 for padding)."""
+        """Return the mask of hidden positions, [B, 1, T, T], and the positions of tokens, [B, T].
+
+        Positions of padding are 0.
+        """
         B, T = ids.shape
         columns = torch.arange(T, device=ids.device)
         back = columns[:, None] - columns
@@ -289,5 +310,5 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         return hidden[None, None] | ~mask[:, None, None], places
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        """Pass the whole text at every step."""
+        """Return model inputs with the whole text, because there is no cache."""
         return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}

@@ -1,4 +1,4 @@
-"""The model: the whole GPT in one file, its parts, and initial weights by name."""
+"""Model: the whole GPT in one file, its parts, and its initial weights."""
 
 from paribus.engine.model.attentions import KeyValueCache, visible
 from paribus.engine.model.attentions.causal import Attention

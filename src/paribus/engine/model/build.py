@@ -1,4 +1,4 @@
-"""Building a model, and counting its parameters and the floating-point operations of training."""
+"""Building a model, and counting its parameters and training FLOPs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def build_model(
     device: torch.device | str = "cpu",
     constructor_seed: int = 0,
 ) -> GPT:
-    """Build a `GPT` with meaningless weights; `initial_parameters` returns those of a seed.
+    """Build a `GPT` with placeholder weights; `initial_parameters` returns those for a seed.
 
-    Constructors draw from PyTorch's global generator, which is seeded here and restored, so that a
-    parameter that keeps its constructor's value is reproducible. On the device "meta", the model
-    has shapes but no weights.
+    Constructors use PyTorch's global generator, which is seeded with `constructor_seed` and
+    restored afterwards, so that values from constructors are reproducible. On the device "meta",
+    the model has shapes but no weights.
     """
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(constructor_seed)
@@ -36,19 +36,20 @@ def build_model(
 
 @torch.no_grad()
 def load_parameters(model: GPT, weights: Mapping[str, np.ndarray]) -> None:
-    """Set the parameters of `model` by name; buffers keep their values.
+    """Copy `weights` into the parameters of `model`; buffers keep their values.
 
-    Raises ValueError for other names.
+    Raises ValueError if names are missing or unknown.
     """
     parameters = dict(model.named_parameters())
     if parameters.keys() != weights.keys():
-        raise ValueError(f"other parameters: {sorted(parameters.keys() ^ weights.keys())}")
+        names = sorted(parameters.keys() ^ weights.keys())
+        raise ValueError(f"these parameters are only in the model or only in the weights: {names}")
     for name, parameter in parameters.items():
         parameter.copy_(torch.from_numpy(weights[name]))
 
 
 def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
-    """Count trainable parameters, a tied head once."""
+    """Return the number of parameters, counting tied weights once."""
     model = build_model(setting, vocab_size, folder, device="meta")
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -56,13 +57,16 @@ def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = No
 def counted_flops_per_token(
     setting: Setting, vocab_size: int, folder: Path | None = None
 ) -> int | None:
-    """Count operations in one window without values; None if a custom module needs values."""
+    """Count the training FLOPs per token on the "meta" device.
+
+    Returns None if a custom module needs the values of tensors.
+    """
     from torch.utils.flop_counter import FlopCounterMode  # imports PyTorch's compiler, a second
 
     model = build_model(setting, vocab_size, folder, device="meta").train()
     tokens_BT = torch.zeros(1, setting.data.seq_len, dtype=torch.int64, device="meta")
     try:
-        # The counter has no rule for the fused attention of CPUs.
+        # The counter does not support the fused attention for CPUs.
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             shared = Shared(model.auxiliaries)
             logits_BTV = model(tokens_BT, shared=shared)

@@ -1,8 +1,8 @@
 """The whole model: a decoder-only Transformer, by default in the style of GPT-3.
 
-Radford et al. 2019 (GPT-2), Brown et al. 2020 (GPT-3); Pre-LN: Xiong et al. 2020. The module is one
-replica and knows nothing of stacks, arms or initialization. Norms, positions, attentions and MLPs
-have files of their own (`parts`), and any of them may be custom.
+Radford et al. 2019 (GPT-2), Brown et al. 2020 (GPT-3); Pre-LN: Xiong et al. 2020. The module is a
+single replica, independent of stacks, arms and initialization. Norms, positions, attentions and
+MLPs are in separate files, and any of them may be custom (see `parts`).
 
 Axes: B batch, T time, D d_model, V vocabulary.
 """
@@ -25,9 +25,10 @@ from paribus.errors import ParibusError
 
 
 class Embedding(nn.Module):
-    """tokens_BT -> norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p): [B, T, D].
+    """Embedding of tokens t and positions p.
 
-    The first token is at position `start`. Positions of another place are not added here.
+    norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p). Without E_pos if the place of the
+    position encoding is not the embedding.
     """
 
     undecayed = ("norm",)
@@ -42,7 +43,7 @@ class Embedding(nn.Module):
         self.dropout = Dropout(model.dropout)
 
     def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
-        """tokens_BT int64, the first of them at position `start` -> [B, T, D]."""
+        """Map tokens_BT (int64) to [B, T, D]; the first token is at position `start`."""
         tokens_BTD = self.tokens(tokens_BT)
         if self.positions is None:
             return self.dropout(self.norm(tokens_BTD))
@@ -54,8 +55,11 @@ class Embedding(nn.Module):
 
 
 class Block(nn.Module):
-    """Residual block: x + attention(norm(x)), then x + mlp(norm(x)) (pre-norm, Xiong et al. 2020);
-    or norm(x + attention(x)), then norm(x + mlp(x)) (post-norm, Vaswani et al. 2017)."""
+    """Residual block with attention and MLP, pre-norm or post-norm.
+
+    Pre-norm: x + attention(norm(x)), then x + mlp(norm(x)) (Xiong et al. 2020). Post-norm:
+    norm(x + attention(x)), then norm(x + mlp(x)) (Vaswani et al. 2017).
+    """
 
     undecayed = ("attention_norm", "mlp_norm")
 
@@ -73,7 +77,7 @@ class Block(nn.Module):
         mlp = find_part("mlps", model.mlp.kind, "model.mlp.kind").module
         self.mlp: Any = custom_part(model, "mlp") or mlp(model)
         self.mlp_dropout = Dropout(model.dropout)
-        # Shipped attentions and MLPs begin with a product, so their norm may round its output.
+        # Built-in attentions and MLPs start with a product, so their norm may round its output.
         if self.is_pre and modules.block_norm is None:
             self.attention_norm.cast_output = modules.attention is None
             self.mlp_norm.cast_output = modules.mlp is None
@@ -82,7 +86,7 @@ class Block(nn.Module):
     def forward(
         self, x_BTD: Tensor, cache: KeyValueCache | None = None, shared: Shared | None = None
     ) -> Tensor:
-        """x_BTD -> [B, T, D]; with a cache, T new tokens after those that it holds."""
+        """Map x_BTD to [B, T, D]; with a cache, x holds T new tokens after the cached ones."""
         reads = () if cache is None else (cache,)
         h_BTD = call(self.attention_norm, x_BTD, shared=shared) if self.is_pre else x_BTD
         h_BTD = call(self.attention, h_BTD, *reads, shared=shared)
@@ -96,7 +100,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """x [..., D] -> logits [..., V], by the token matrix (Press & Wolf 2017) or its own matrix."""
+    """Linear map to logits, with tied (Press & Wolf 2017) or separate weights."""
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
@@ -106,21 +110,21 @@ class Head(nn.Module):
             self.weight = nn.Parameter(torch.empty(model.vocab_size, model.d_model))
 
     def forward(self, x: Tensor, tokens_VD: Tensor) -> Tensor:
-        """x [..., D] and the token matrix -> logits [..., V]."""
+        """Map x [..., D] to logits [..., V]; `tokens_VD` are the tied weights."""
         logits = ops.linear(x, tokens_VD if self.weight is None else self.weight)
         return logits if self.softcap is None else capped(logits, self.softcap)
 
 
 class GPT(nn.Module):
-    """tokens_BT -> logits [B, T, V].
+    """Decoder-only Transformer that maps tokens_BT to logits [B, T, V].
 
-    With a cache, the tokens continue those of the last call. `embedding` makes the input of the
-    first block, and has the token matrix that a tied head shares.
+    `embedding` computes the first block's input, and holds the token embeddings that a tied head
+    uses.
 
     Attributes:
-        auxiliaries: Names of the auxiliary losses of its parts.
-        can_cache: True if all parts can read a text piece by piece with a cache.
-        shares: True if a part has an argument `shared`.
+        auxiliaries: Names of the auxiliary losses that parts declare.
+        can_cache: Whether all parts support a key-value cache.
+        shares: Whether a part has an argument `shared`.
     """
 
     undecayed = ("final_norm",)
@@ -156,9 +160,11 @@ class GPT(nn.Module):
         cache: KeyValueCache | None = None,
         shared: Shared | None = None,
     ) -> Tensor:
-        """tokens_BT int64 -> logits [B, T, V]; with a cache, after the tokens that it holds.
+        """Map tokens_BT (int64) to logits [B, T, V].
 
-        shared: receives the tensors that parts leave for each other, and auxiliary losses.
+        Args:
+            cache: key-value cache; the tokens follow those that it holds.
+            shared: receives tensors that parts store for each other, and auxiliary losses.
         """
         shared = Shared(self.auxiliaries) if shared is None else shared
         return self.logits(self.hidden(tokens_BT, cache, shared), shared)
@@ -169,7 +175,7 @@ class GPT(nn.Module):
         cache: KeyValueCache | None = None,
         shared: Shared | None = None,
     ) -> Tensor:
-        """Return the input of the head, [B, T, D]."""
+        """Return the head's input, [B, T, D]; see `forward` for the arguments."""
         shared = Shared(self.auxiliaries) if shared is None else shared
         starts = () if cache is None else (cache.length,)
         x_BTD = call(self.embedding, tokens_BT, *starts, shared=shared)
@@ -180,18 +186,21 @@ class GPT(nn.Module):
         return call(self.final_norm, x_BTD, shared=shared)
 
     def logits(self, x: Tensor, shared: Shared | None = None) -> Tensor:
-        """Map [..., D] from `hidden` to logits [..., V]."""
+        """Map outputs [..., D] of `hidden` to logits [..., V]."""
         shared = Shared(self.auxiliaries) if shared is None else shared
         return call(self.head, x, self.embedding.tokens.weight, shared=shared)
 
 
 def _require_trainable(model: GPT) -> None:
-    """Raise ParibusError for a custom embedding without the matrix that the head shares, or a
-    custom part with a parameter that cannot be trained."""
+    """Raise ParibusError if a custom part cannot be trained.
+
+    A custom embedding must have the token embeddings that a tied head uses. Parameters must be
+    trainable, float32 and not empty.
+    """
     if not isinstance(getattr(model.embedding, "tokens", None), nn.Embedding):
         raise ParibusError(
-            f"the custom embedding {type(model.embedding).__name__} must have "
-            "`tokens`, the nn.Embedding that a tied head shares",
+            f"the custom embedding {type(model.embedding).__name__} has no attribute `tokens`; "
+            "add it, as the nn.Embedding that a tied head uses",
             code="own_code",
         )
     for name, parameter in model.named_parameters():
@@ -201,24 +210,28 @@ def _require_trainable(model: GPT) -> None:
                 "training.optimizer.groups"
             )
         elif parameter.dtype != torch.float32 or not parameter.numel():
-            problem = f"has {parameter.numel()} elements of {parameter.dtype}; use float32"
+            problem = (
+                f"has {parameter.numel()} elements of {parameter.dtype}; use at least one "
+                "element of float32"
+            )
         else:
             continue
         raise ParibusError(f"parameter '{name}' of a custom module {problem}", code="own_code")
 
 
 def study_positions(model: ModelConfig, place: str) -> nn.Module | None:
-    """Return the study's positions if they belong at `place` ("embedding" or "attention").
+    """Return the study's position encoding if its place in the model is `place`, or None.
 
-    A custom attention or embedding calls this to have the positions of the study.
+    Custom embeddings and attentions call this with "embedding" or "attention" to use the study's
+    position encoding.
     """
     custom = custom_part(model, "positions")
     shipped = find_part("positions", model.positions.kind, "model.positions.kind").module
     positions: Any = custom or shipped(model)
     if getattr(positions, "stands", None) not in PLACES:
         raise ParibusError(
-            f"model.modules.positions = '{model.modules.positions}' does not declare its place: "
-            f"set stands = one of {', '.join(PLACES)} in its class",
+            f"model.modules.positions = '{model.modules.positions}' does not declare its place in "
+            f"the model; set the class attribute `stands` to one of {', '.join(PLACES)}",
             code="own_code",
         )
     return positions if positions.stands == place else None

@@ -1,9 +1,9 @@
-"""Initial weights: every parameter is drawn from a random stream of its own.
+"""Initial weights, with a separate random stream for every parameter.
 
-The stream is keyed by (seed, parameter name), so a parameter that two arms share starts bit-equal
-in both, whatever else an arm adds, removes or draws. GPT-2's initialization (Radford et al. 2019):
-normal matrices, projections into the residual stream scaled by 1 / sqrt(2 n_layer), zero biases,
-unit gains. Parts declare which projections those are (`uses`).
+Streams are keyed by (seed, parameter name), so a parameter that two arms share has the same initial
+bits in both, whatever else an arm adds or removes. By default, as in GPT-2 (Radford et al. 2019),
+matrices are normal, projections into the residual stream are scaled by 1 / sqrt(2 n_layer), biases
+are zero, and gains are one. Parts declare their residual projections (see `uses`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CONSTRUCTED = "as constructed"
 
 @dataclass(frozen=True)
 class InitialParameter:
-    """A parameter's initial value and its rule."""
+    """A parameter's initial value, float32, and the rule that generated it."""
 
     value: np.ndarray
     rule: str
 
     @property
     def record(self) -> dict[str, object]:
-        """Entry of initial.json: shape, rule and SHA-256 of the little-endian float32 bytes."""
+        """Entry in initial.json: shape, rule, and SHA-256 of the little-endian float32 bytes."""
         content = np.ascontiguousarray(self.value, dtype="<f4")
         return {
             "shape": list(self.value.shape),
@@ -44,9 +44,9 @@ class InitialParameter:
 def initial_parameters(
     model: nn.Module, setting: Setting, seed: int
 ) -> dict[str, InitialParameter]:
-    """Return the initial values of `model`'s parameters for a seed, float32 by name.
+    """Return the initial values of all parameters in `model` for a seed, keyed by name.
 
-    `model` has the values of its constructors.
+    `model` must still have the values from its constructors.
     """
     uses = parameter_uses(model)
     return {
@@ -56,17 +56,20 @@ def initial_parameters(
 
 
 def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) -> None:
-    """Raise ParibusError if a parameter keeps a random value of its constructor.
+    """Raise ParibusError if a parameter keeps a random value from its constructor.
 
-    Such a value depends on what other modules drew before. `first` and `second` are the same model,
-    built with two constructor seeds.
+    Such a value depends on the random numbers that other modules used before.
+
+    Args:
+        first, second: the same model, built with two constructor seeds.
+        setting: setting of the model.
     """
     again = initial_parameters(second, setting, seed=0)
     for name, parameter in initial_parameters(first, setting, seed=0).items():
         if parameter.rule == CONSTRUCTED and (parameter.value != again[name].value).any():
             raise ParibusError(
-                f"parameter '{name}' of a custom module starts at random; give its module a method "
-                "init_parameter(self, name, shape, rng) that draws it",
+                f"parameter '{name}' of a custom module keeps a random value from its "
+                "constructor; add a method init_parameter(self, name, shape, rng) that returns it",
                 code="own_code",
             )
 
@@ -110,7 +113,7 @@ def _initial(
 def _normal_std(
     name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting
 ) -> float | None:
-    """Return the std of a parameter that is drawn from a normal distribution; None for another."""
+    """Return the std of a normally initialized parameter, or None for other parameters."""
     init = setting.model.init
     if name == "embedding.tokens.weight":
         return init.token_std
@@ -123,7 +126,10 @@ def _normal_std(
 
 
 def _drawing_owner(model: nn.Module, name: str) -> tuple[nn.Module, str] | None:
-    """Return the innermost module that draws parameter `name`, and the name within it."""
+    """Return the innermost module with a method `init_parameter` for a parameter, or None.
+
+    The second value is the parameter's name within that module.
+    """
     path = name.split(".")
     for depth in range(len(path) - 1, 0, -1):
         module = model.get_submodule(".".join(path[:depth]))

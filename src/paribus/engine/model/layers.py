@@ -1,4 +1,4 @@
-"""Layers that several parts of a model use: linear maps, dropout and a soft cap."""
+"""Layers that several parts of a model use: linear maps, embeddings, a soft cap and dropout."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 
 class Linear(nn.Linear):
-    """x W^T + b."""
+    """Linear map, x W^T + b."""
 
     def reset_parameters(self) -> None:
-        """Initialize as `nn.Linear`; drawing on "meta" would import PyTorch's compiler."""
+        """Initialize as `nn.Linear`, except on "meta", which would import PyTorch's compiler."""
         if not self.weight.is_meta:
             super().reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """[..., inputs] -> [..., outputs]."""
+        """Map [..., inputs] to [..., outputs]."""
         return ops.linear(input, self.weight, self.bias)
 
 
 class Table(nn.Embedding):
-    """Rows of vectors, looked up by number."""
+    """Lookup table of vectors, as `nn.Embedding`."""
 
     def reset_parameters(self) -> None:
-        """Initialize as `nn.Embedding`; drawing on "meta" would import PyTorch's compiler."""
+        """Initialize as `nn.Embedding`, except on "meta", which would import PyTorch's compiler."""
         if not self.weight.is_meta:
             super().reset_parameters()
 
 
 def capped(x: Tensor, cap: float) -> Tensor:
-    """Return cap tanh(x / cap) (Gemma Team 2024): close to x if x is small, never above the cap."""
+    """Return the soft cap, cap tanh(x / cap) (Gemma Team 2024), which lies between -cap and cap."""
     return cap * torch.tanh(x / cap)
 
 
 class Dropout(nn.Module):
-    """Zeroes a share p of x and scales the rest by 1 / (1 - p) (Srivastava et al. 2014).
+    """Dropout whose mask is a pure function of a key (Srivastava et al. 2014).
 
-    The mask is a pure function of a key, equal in every arm and on every device. Training sets
-    `key` before every step from (seed, step, place in the model), and `first` to the number of
-    sequences that come before x in its batch. Integer arithmetic on the key and the position in the
-    whole batch decides which elements are dropped; no generator is involved.
+    The mask is the same in every arm and on every device. It is computed by integer arithmetic on
+    `key` and each element's position in the whole batch, without a random generator. Before every
+    step, training sets `key` from (seed, step, path of the module), and `first` to the number of
+    sequences that precede x in its batch.
     """
 
     key: Tensor
@@ -58,18 +58,18 @@ class Dropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements of x [B, ...]; in evaluation, and for p = 0, return x."""
+        """Zero a share p of x [B, ...] and scale the rest by 1 / (1 - p); x in evaluation."""
         if not self.training or self.p == 0:
             return x
         start = self.first * (x.numel() // len(x))
         position = torch.arange(start, start + x.numel(), device=x.device).view(x.shape)
-        uniform = _mix(position * _GOLDEN + self.key) >> 11  # the top 53 bits, as a signed number
+        uniform = _mix(position * _GOLDEN + self.key) >> 11  # the top 53 bits, as a signed integer
         dropped = (uniform & (2**53 - 1)) < int(self.p * 2**53)
         return x.masked_fill(dropped, 0.0) / (1 - self.p)
 
 
 def _mix(z: Tensor) -> Tensor:
-    """Apply SplitMix64's finalizer; the masks make its shifts logical."""
+    """Apply SplitMix64's finalizer; the masks turn arithmetic shifts into logical shifts."""
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX_1
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX_2
     return z ^ ((z >> 31) & (2**33 - 1))

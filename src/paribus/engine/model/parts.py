@@ -1,14 +1,14 @@
-"""Parts of a model: shipped ones by name, custom ones by import path.
+"""Parts of a model: built-in parts by name, custom parts by import path.
 
-Shipped parts are declared in `norms/`, `positions/`, `mlps/` and `attentions/`; a study names a
-custom part as `model.modules.<site>`. Every part is an `nn.Module` built from a `ModelConfig`, a
-custom one as `Class(model)` with the forward of the part that it replaces (see `gpt`). A class may
-declare as attributes:
+Built-in parts are declared in `norms/`, `positions/`, `mlps/` and `attentions/`; a study names a
+custom part as `model.modules.<site>`. Every part is an `nn.Module` built from a `ModelConfig`. A
+custom part is built as `Class(model)`, and has the same `forward` as the part that it replaces (see
+`gpt`). Its class may have these attributes:
 
-    residual_projections, undecayed    uses of its parameters (`uses`)
-    auxiliaries = ("balance",)         auxiliary losses that it adds to (`shared`)
-    cached = True                      it can read a text piece by piece (`attentions`); without it,
-                                       every generated token costs a pass over the whole text
+    residual_projections, undecayed    uses of its parameters (see `uses`)
+    auxiliaries = ("balance",)         auxiliary losses that it adds to (see `shared`)
+    cached = True                      it supports a key-value cache (see `attentions`); otherwise,
+                                       every generated token takes a pass over the whole text
 """
 
 from __future__ import annotations
@@ -38,24 +38,28 @@ KINDS = {  # folder -> noun
 
 
 class ModelConfig(Model):
-    """The model section of a setting, with the sizes that other sections set; frozen.
+    """Configuration of a model: the setting's model section, and sizes from other sections.
 
-    A part reads `model.d_model`, `model.n_head`, `model.attention.window` and all other keys of
-    `[model]` in a study.
+    It is frozen. Parts read `model.d_model`, `model.n_head`, `model.attention.window` and all other
+    keys in the `[model]` section of a study.
     """
 
     seq_len: int
-    """Tokens in a window; no position is beyond."""
+    """Number of tokens in a window, which limits positions."""
     vocab_size: int
     dropout: float = 0.0
     layer: int | None = None
-    """Number of the part's block, from 0; None outside of blocks."""
+    """Index of the part's block, from 0; None outside of blocks."""
     folder: Path
-    """Where the import paths of custom modules start: the study's folder."""
+    """Folder in which import paths of custom modules start: the study's folder."""
 
     @classmethod
     def of(cls, setting: Setting, vocab_size: int, folder: Path | None = None) -> Self:
-        """Return the configuration of a setting's model; `folder` is the current one by default."""
+        """Return the configuration of a setting's model.
+
+        Args:
+            folder: folder in which import paths start; None means the current one.
+        """
         return cls.model_construct(
             **dict(setting.model),
             seq_len=setting.data.seq_len,
@@ -65,14 +69,19 @@ class ModelConfig(Model):
         )
 
     def in_block(self, layer: int) -> Self:
-        """Return a copy for the parts of a block."""
+        """Return a copy for the parts in block `layer`."""
         return self.model_copy(update={"layer": layer})
 
 
 @dataclass(frozen=True)
 class Part:
-    """A shipped part: its name in studies, its class, and whether that is an attention that can
-    read piece by piece with a cache."""
+    """A built-in part.
+
+    Attributes:
+        name: Name in studies.
+        module: Class of the part.
+        cached: Whether it is an attention that supports a key-value cache.
+    """
 
     name: str
     module: type[nn.Module]
@@ -83,7 +92,7 @@ M = TypeVar("M", bound=type[nn.Module])
 
 
 def part(name: str, *, cached: bool = False) -> Callable[[M], M]:
-    """Declare a class as a shipped part; the class itself is unchanged."""
+    """Declare a class as a built-in part called `name`; the class itself is unchanged."""
 
     def declare(module: M) -> M:
         setattr(module, DECLARED, Part(name, module, cached))
@@ -94,18 +103,34 @@ def part(name: str, *, cached: bool = False) -> Callable[[M], M]:
 
 @cache
 def parts(kind: str) -> dict[str, Part]:
-    """Return the shipped parts of a kind, a key of `KINDS`, by name."""
+    """Return the built-in parts of a kind (a key of `KINDS`), keyed by name."""
     return declared(f"{PACKAGE}.{kind}", Part)
 
 
 def find_part(kind: str, name: str, key: str) -> Part:
-    """Return a part that a study names under `key`. Raises ParibusError."""
-    hint = "your own goes to model.modules"
+    """Return the built-in part called `name`.
+
+    Args:
+        kind: a key of `KINDS`.
+        name: name in the study.
+        key: key of the study that sets `name`, for errors.
+
+    Raises ParibusError if there is no such part.
+    """
+    hint = "set a custom one in model.modules"
     return require_declared(name, parts(kind), key, KINDS[kind], f"{PACKAGE}.{kind}", hint)
 
 
 def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
-    """Return the class that a study names under `key`. Raises ParibusError."""
+    """Import the class of a custom module.
+
+    Args:
+        path: import path in the study.
+        key: key of the study that sets `path`, for errors.
+        folder: folder in which import paths start.
+
+    Raises ParibusError if there is no such class, or if it is not an `nn.Module`.
+    """
 
     def is_module_class(value: object) -> bool:
         return isinstance(value, type) and issubclass(value, nn.Module)
@@ -114,13 +139,16 @@ def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
 
 
 def custom_part(model: ModelConfig, site: str) -> Any:
-    """Build the custom module at `site`, or return None without one. Raises ParibusError."""
+    """Build the custom module at `site`, or return None if there is none.
+
+    Raises ParibusError if the module cannot be built.
+    """
     path = getattr(model.modules, site)
     if path is None:
         return None
     label = f"model.modules.{site} = '{path}'"
     cls = module_class(path, label, model.folder)
-    with blamed(f"{label} cannot be built as {cls.__name__}(model), model a ModelConfig"):
+    with blamed(f"{label} cannot be built as {cls.__name__}(model) with a ModelConfig"):
         module = cls(model)
         module.state_dict()  # fails if the class does not call nn.Module.__init__
     return module

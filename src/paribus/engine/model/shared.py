@@ -1,9 +1,8 @@
 """Tensors that the parts of a model share within a forward pass.
 
-A part whose `forward` has an argument `shared` receives the `Shared` of the pass. It may leave
-named tensors for later parts, and add to an auxiliary loss that its class declares
-(`auxiliaries = ("balance",)`). Autograd traces all of it, and a `Shared` belongs to a single
-replica.
+If a part's `forward` has an argument `shared`, it receives the `Shared` of the pass. The part can
+store named tensors for later parts, and add to an auxiliary loss that its class declares
+(`auxiliaries = ("balance",)`). Autograd tracks these tensors. Each replica has its own `Shared`.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ AUXILIARIES = "auxiliaries"
 
 
 class Shared(dict[str, Tensor]):
-    """Tensors of one forward pass: `shared["name"] = tensor` leaves one for later parts.
+    """Tensors of one forward pass: `shared["name"] = tensor` stores one for later parts.
 
-    While a text is read with a cache, tensors are those of the new tokens. A head that is called on
-    single positions finds nothing.
+    With a key-value cache, tensors are limited to the new tokens. A head that is called on selected
+    positions receives an empty `Shared`.
     """
 
     def __init__(self, auxiliaries: Iterable[str] = ()) -> None:
@@ -34,35 +33,42 @@ class Shared(dict[str, Tensor]):
         self._auxiliary: dict[str, Tensor] = {}
 
     def auxiliary(self, name: str, value: Tensor) -> None:
-        """Add a scalar, such as a mean over the batch, to an auxiliary loss; values of all blocks
-        are summed. Raises ParibusError for a name that no class declares."""
+        """Add a scalar, such as a mean over the batch, to an auxiliary loss.
+
+        Values from all blocks are summed. Raises ParibusError if no part declares the name, or if
+        the value is not a scalar.
+        """
         if name not in self._declared or value.ndim:
             raise ParibusError(
-                f"shared.auxiliary('{name}', ...) needs a scalar, and {AUXILIARIES} = ('{name}',) "
-                "in the class of its part",
+                f"shared.auxiliary('{name}', value) needs a scalar value and a declared name; add "
+                f"{AUXILIARIES} = ('{name}',) to the class of the part",
                 code="own_code",
             )
         self._auxiliary[name] = self._auxiliary.get(name, 0.0) + value.float()
 
     def losses(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the auxiliary losses of the pass that computed `logits`; 0 without terms."""
+        """Return the auxiliary losses of the pass, keyed by name; 0 if nothing was added.
+
+        Args:
+            logits: output of the pass, whose device the zeros are on.
+        """
         zero = logits.new_zeros((), dtype=torch.float32)
         return {name: self._auxiliary.get(name, zero) for name in self._declared}
 
 
 @cache
 def takes_shared(function: Any) -> bool:
-    """Return True if a function has an argument `shared`."""
+    """Return whether a function has an argument `shared`."""
     return "shared" in inspect.signature(function).parameters
 
 
 def call(part: nn.Module, *args: Any, shared: Shared | None) -> Any:
-    """Call a part of the model, with `shared` if its forward has that argument."""
+    """Call a part of the model, passing `shared` only if its `forward` has that argument."""
     if takes_shared(type(part).forward):
         return part(*args, shared=shared)
     return part(*args)
 
 
 def auxiliary_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the auxiliary losses that parts declare, sorted."""
+    """Return the names of all auxiliary losses that parts of `model` declare, sorted."""
     return tuple(sorted({n for part in model.modules() for n in getattr(part, AUXILIARIES, ())}))

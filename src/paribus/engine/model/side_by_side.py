@@ -1,4 +1,4 @@
-"""Running several replicas of a model side by side with `torch.func.vmap`."""
+"""Running several replicas of a model at once with `torch.func.vmap`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from paribus.engine.ops import functional as ops
 
 
 class SideBySide(TorchFunctionMode):
-    """Redirects PyTorch functions in custom modules to `ops`, which support vmap and are faster.
+    """Mode in which PyTorch functions in custom modules work efficiently under vmap.
 
-    Attention that a module requests from PyTorch is computed by `ops.attention`, unless the module
-    is compiled or chose a backend (`sdpa_kernel`).
+    `F.scaled_dot_product_attention` is replaced by `ops.attention`, unless the module is compiled
+    or has chosen a backend (`sdpa_kernel`).
 
-    Under autocast, vmap decomposes linear maps before autocast sees them, so that a float32 bias
-    would raise the result to float32; `lower`, the dtype of autocast, prevents that.
+    vmap decomposes linear maps before autocast sees them, so a float32 bias would promote the
+    result to float32. The arguments of `F.linear` are therefore cast to `lower`, the dtype of
+    autocast, if it is not None.
     """
 
     def __init__(self, lower: torch.dtype | None) -> None:

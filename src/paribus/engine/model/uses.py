@@ -1,10 +1,10 @@
-"""Uses of parameters, declared by the parts of a model rather than derived from names.
+"""Uses of parameters, declared by the parts of a model instead of derived from names.
 
-A part, shipped or custom, may declare two attributes, tuples of names within it such as "out" or
-"experts.down":
+A built-in or custom part may declare two class attributes, each a tuple of layer or parameter names
+within the part, such as "out" or "experts.down":
 
-    residual_projections    layers whose output is added to the residual stream; their matrices
-                            start with a smaller std (`Init`)
+    residual_projections    layers whose output is added to the residual stream; their initial
+                            matrices have a smaller std (see `Init`)
     undecayed               parameters or layers without weight decay
 """
 
@@ -18,23 +18,30 @@ from paribus.errors import ParibusError, nearest
 
 RESIDUAL = "residual_projections"
 UNDECAYED = "undecayed"
-PLACES = ("embedding", "attention", "nowhere")  # of positions
+PLACES = ("embedding", "attention", "nowhere")  # of position encodings
 
 
 @dataclass(frozen=True)
 class ParameterUse:
-    """Use of a parameter."""
+    """Use of a parameter in the model.
 
-    residual: bool  # true for a projection into the residual stream
-    table: bool  # true if its rows are looked up, as in embeddings
-    head: bool  # true if it belongs to the head
-    decays: bool  # true if weight decay may apply: a matrix, no bias, not declared `undecayed`
+    Attributes:
+        residual: Whether it is a projection into the residual stream.
+        table: Whether it is a lookup table, as in embeddings.
+        head: Whether it belongs to the head.
+        decays: Whether weight decay may apply: it is a matrix, not a bias, and not `undecayed`.
+    """
+
+    residual: bool
+    table: bool
+    head: bool
+    decays: bool
 
 
 def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:
-    """Return the use of every parameter of `model`, by name.
+    """Return the use of every parameter in `model`, keyed by name.
 
-    Raises ParibusError if a part declares a name that it does not have.
+    Raises ParibusError if a part declares a name that does not exist in it.
     """
     residual, undecayed = _declared(model, RESIDUAL), _declared(model, UNDECAYED)
     tables = {
@@ -54,7 +61,7 @@ def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:
 
 
 def _declared(model: nn.Module, attribute: str) -> set[str]:
-    """Return the full names of the parameters that parts declare in an attribute."""
+    """Return the full names of all parameters that parts declare in the class attribute."""
     declared: set[str] = set()
     for path, part in model.named_modules():
         names = getattr(part, attribute, ())
@@ -65,8 +72,8 @@ def _declared(model: nn.Module, attribute: str) -> set[str]:
             matches = [n for n in parameters if n == name or n.startswith(f"{name}.")]
             if not matches and name not in modules:  # a module may have no parameters
                 raise ParibusError(
-                    f"{type(part).__name__}.{attribute} names '{name}', which it does not have: "
-                    f"{nearest(name, modules | parameters)}",
+                    f"{type(part).__name__}.{attribute} names '{name}', which does not exist in "
+                    f"the part: {nearest(name, modules | parameters)}",
                     code="own_code",
                 )
             declared |= {f"{path}.{match}" if path else match for match in matches}

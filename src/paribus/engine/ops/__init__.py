@@ -1,7 +1,7 @@
-"""Arithmetic of models: decides whether a compiled kernel or PyTorch computes an operation.
+"""Arithmetic of models, computed by compiled kernels or by PyTorch.
 
-`functional` has the operations that a model calls; `fused_block` computes a whole block. Choosing
-the kernels of a process does not import torch.
+`functional` has the operations that models call, and `fused_block` computes a whole block.
+Importing this package does not import torch.
 """
 
 from paribus.engine.ops.kernels.compiling import identity, library

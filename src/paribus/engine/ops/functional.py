@@ -1,9 +1,9 @@
-"""Operations of a model: each is computed by a compiled kernel if one supports it, else by PyTorch.
+"""Operations of models, computed by a compiled kernel if it supports them, otherwise by PyTorch.
 
-Both give the same numbers up to rounding.
+Both give the same results up to rounding.
 
-Axes: B batch, H heads, T positions, S visible positions, K channels of a head, P = 3 H heads of a
-projection, D and M channels; for AdamW, R replicas of N numbers.
+Axes: B batch, H heads, T positions, S visible positions, K channels per head, D input and M output
+channels; for AdamW, R replicas, N parameters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ACTIVATIONS = {
 
 
 def linear(x: Tensor, weight_MD: Tensor, bias_M: Tensor | None = None) -> Tensor:
-    """Return x [..., D] times the weight, plus the bias: [..., M]."""
+    """Return the linear map x W^T + b of x [..., D], [..., M]."""
     if linear_maps.supports(x, weight_MD, bias_M):
         return linear_maps._Linear.apply(x, weight_MD, bias_M, product_dtype())
     return F.linear(x, weight_MD, bias_M)
@@ -42,9 +42,11 @@ def norm(
     centred: bool,
     cast_output: bool = False,
 ) -> Tensor:
-    """Return LayerNorm of x [..., D], or RMSNorm if not `centred`.
+    """Return the LayerNorm of x [..., D], or its RMSNorm if not `centred`.
 
-    cast_output: the result only enters products, so it may have the dtype of autocast.
+    Args:
+        cast_output: whether the result may have the dtype of autocast, because only matrix
+            products read it.
     """
     if rowwise.supports_norm(x, gain_D, bias_D):
         dtype = product_dtype() if cast_output else x.dtype
@@ -55,30 +57,31 @@ def norm(
 
 
 def activation(kind: str, x: Tensor) -> Tensor:
-    """Apply one of `ACTIVATIONS`."""
+    """Apply the activation `kind`, a key of `ACTIVATIONS`, elementwise."""
     if rowwise.supports_activation(x):
         return rowwise._Activation.apply(x, rowwise.ACTIVATIONS[kind])
     return ACTIVATIONS[kind](x)
 
 
 def gated(gate: Tensor, up: Tensor) -> Tensor:
-    """Return SiLU(gate) up."""
+    """Return SiLU(gate) * up."""
     if rowwise.supports_activation(gate, up):
         return rowwise._Gated.apply(gate, up)
     return F.silu(gate) * up
 
 
 def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool) -> Tensor:
-    """Return softmax(q k^T / sqrt(K)) v, [B, H, T, K]; causal, or over all S positions.
+    """Return the attention softmax(q k^T / sqrt(K)) v, [B, H, T, K].
 
-    Values may have another number of channels than queries and keys.
+    Attention is causal, or over all S positions. Values may have a different number of channels
+    than queries and keys.
     """
     if any(is_batchedtensor(x) for x in (q_BHTK, k_BHSK, v_BHSK)):
         return _MappedAttention.apply(q_BHTK, k_BHSK, v_BHSK, is_causal)
     if is_causal and causal_attention.supports(q_BHTK, k_BHSK, v_BHSK):
         return causal_attention._CausalAttention.apply(q_BHTK, k_BHSK, v_BHSK)
     if q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
-        # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
+        # PyTorch's fused CPU kernel is several times slower in bfloat16.
         with torch.autocast("cpu", enabled=False):
             q_BHTK, k_BHSK, v_BHSK = q_BHTK.float(), k_BHSK.float(), v_BHSK.float()
             return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=is_causal)
@@ -88,15 +91,16 @@ def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool
 
 
 class _MappedAttention(torch.autograd.Function):
-    """Attention inside `torch.func.vmap`: one call over R x B sequences.
+    """Attention under `torch.func.vmap`, as one call on R x B sequences.
 
-    PyTorch has no batching rule for its CPU kernel. Its rule for CUDA looks at `requires_grad` of
-    the mapped tensors, which is False, and does not keep what the backward pass needs.
+    PyTorch has no batching rule for its CPU kernel. Its rule for CUDA checks `requires_grad` of the
+    mapped tensors, which is always False, and therefore does not save the tensors that the backward
+    pass needs.
     """
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
-        raise NotImplementedError("only called on tensors that torch.func.vmap maps")
+        raise NotImplementedError("this function supports only tensors under torch.func.vmap")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
@@ -114,12 +118,12 @@ class _MappedAttention(torch.autograd.Function):
 
 
 def ordered_attention(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
-    """Return PyTorch's fused attention with gradients that are the same bits every time.
+    """Return PyTorch's fused attention, with bitwise reproducible gradients.
 
-    On CUDA, flash attention adds up the gradient of queries from blocks of keys as they finish,
-    unless deterministic algorithms are required. A whole training step cannot require them, because
-    a custom module may use a function that has no deterministic kernel. So they are required in the
-    backward pass of attention alone.
+    On CUDA, flash attention sums the gradient of queries over blocks of keys in the order in which
+    they finish, unless deterministic algorithms are required. They cannot be required for a whole
+    training step, because a custom module may use a function without a deterministic kernel, so
+    they are required only in the backward pass of attention.
     """
     q, k, v = (_SetDeterministic.apply(x, True) for x in (q, k, v))
     y = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
@@ -127,8 +131,10 @@ def ordered_attention(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Te
 
 
 class _SetDeterministic(torch.autograd.Function):
-    """Identity whose backward pass turns on deterministic algorithms, strictly or with
-    `warn_only`."""
+    """Identity whose backward pass requires deterministic algorithms, or only warns.
+
+    It only warns about nondeterministic algorithms if `warn_only`.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, warn_only: bool) -> Tensor:
@@ -148,9 +154,14 @@ def adamw_step(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Write weights -= rate (m / c1) / (sqrt(v / c2) + eps) in place, as torch.optim.AdamW.
+    """Set weights -= rate (m / c1) / (sqrt(v / c2) + eps) in place, as torch.optim.AdamW.
 
-    rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [].
+    Args:
+        rows_RN: weights, gradients, first moments m and second moments v.
+        rates_R1: learning rates.
+        t: step index from 0, int64 [].
+        betas: decay rates of the moments.
+        eps: term added to the denominator.
     """
     if can_read(*rows_RN):
         rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
@@ -164,5 +175,8 @@ def adamw_step(
 
 
 def correction(beta: float, t: Tensor) -> Tensor:
-    """Return 1 - beta^(t + 1), float32, computed in float64 because it is small at first."""
+    """Return the bias-correction divisor 1 - beta^(t + 1), float32.
+
+    It is computed in float64, because it is small at first.
+    """
     return (1 - torch.pow(beta, t.double() + 1)).float()

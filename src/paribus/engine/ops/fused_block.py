@@ -1,10 +1,11 @@
-"""A whole pre-norm block on a CPU as one function: x + attention(norm(x)), then x + mlp(norm(x)).
+"""A whole pre-norm block on a CPU as one autograd function.
 
-It computes what the parts of the block compute, in the same order and with the same bits. It saves
-the overhead of PyTorch and Python around thirty functions, and rows stay in cache between a product
-and the operation after it. Used where our kernels compute the products.
+It computes x + attention(norm(x)), then x + mlp(norm(x)), in the same order and with the same bits
+as the parts of the block. It saves the overhead of PyTorch and Python for about thirty functions,
+and rows stay in cache between a product and the next operation. It is used if our kernels compute
+the products.
 
-Axes: B sequences, T positions, D channels, H heads, K channels of a head; N, M as in `linear_maps`.
+Axes: B sequences, T positions, D channels, H heads, K channels per head; N, M as in `linear_maps`.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ Tensors = tuple[Any, ...]
 
 
 class BlockShape(NamedTuple):
-    """Numbers of a block: eps and `centred` of its two norms, and one of `rowwise.ACTIVATIONS`."""
+    """Constants of a block."""
 
     n_head: int
-    activation: int
-    eps: tuple[float, ...]
-    centred: tuple[bool, ...]
+    activation: int  # index in `rowwise.ACTIVATIONS`
+    eps: tuple[float, ...]  # of both norms
+    centred: tuple[bool, ...]  # whether each norm is a LayerNorm
 
 
 def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Compute a block's `forward(x, cache, shared)` in one function if it gives the same bits.
+    """Decorate a block's `forward(x, cache, shared)` to run fused if that gives the same bits.
 
-    A block has `attention_norm`, `attention`, `mlp_norm` and `mlp`. It can be fused if the class of
-    each declares `fuses = True` (subclasses may compute something else), and nobody looks inside.
+    A block has the parts `attention_norm`, `attention`, `mlp_norm` and `mlp`. It can be fused if
+    the class of each part itself declares `fuses = True` (a subclass may compute something else),
+    and if there is no hook inside the block.
     """
 
     @wraps(forward)
@@ -56,7 +58,7 @@ def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def can_fuse(block: Any, T: int) -> bool:
-    """Return True if a block has known parts, no dropout and no hooks."""
+    """Return whether a block has only fusible parts, no dropout and no hooks."""
     parts = (block.attention_norm, block.attention, block.mlp_norm, block.mlp)
     return (
         block.is_pre
@@ -68,7 +70,7 @@ def can_fuse(block: Any, T: int) -> bool:
 
 
 def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
-    """Return True for tensors that `_Block` computes: float32 on a CPU, with kernels."""
+    """Return whether `_Block` supports these tensors: float32 on a CPU, with kernels available."""
     return (
         x_BTD.shape[-1] <= causal_attention.MOST_CHANNELS * n_head
         and can_read(x_BTD, *tensors)
@@ -80,7 +82,7 @@ def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
 
 
 class _Block(torch.autograd.Function):
-    """(x [B, T, D], shape, dtype of products, tensors) -> the residual stream after the block."""
+    """Autograd function that maps x [B, T, D] to the residual stream after the block."""
 
     @staticmethod
     def forward(

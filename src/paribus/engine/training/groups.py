@@ -84,9 +84,9 @@ def parameter_groups(
         is_stated = number != MAIN and spec.groups[number].optimizer is not None
         if is_left and is_stated:
             raise ParibusError(
-                f"{KEY}.groups matches '{name}' with '{spec.groups[number].match}', but "
-                f"'{optimizer.name}' does not support its shape {shape} or its use; add a group "
-                "for it before this one",
+                f"optimizer '{optimizer.name}' cannot train '{name}' of shape {shape}, which "
+                f"'{spec.groups[number].match}' in {KEY}.groups matches; add another group for it "
+                "before this one",
                 code="conflict",
             )
         members.setdefault((number, is_left), []).append(name)

@@ -1,15 +1,16 @@
-"""Attentions, and the cache for reading a text piece by piece.
+"""Attentions, and the key-value cache for incremental decoding.
 
-An attention maps [B, T, D] to [B, T, D] and never looks ahead. It is built as `Attention(model,
-turn)`, where `turn` are the study's positions if their place is the attention, else None
-(`positions`). A new one is a file here. A custom module at `model.modules.attention` is built as
-`Attention(model)` and gets its positions by `paribus.extend.study_positions(model, "attention")`.
+An attention maps [B, T, D] to [B, T, D] and must be causal. It is built as `Attention(model,
+turn)`, where `turn` is the study's position encoding if its place is the attention, otherwise None
+(see `positions`). Add an attention as a file in this folder. A custom module at
+`model.modules.attention` is built as `Attention(model)`, and gets the position encoding from
+`paribus.extend.study_positions(model, "attention")`.
 
-An attention that can read a text piece by piece declares `cached=True` in `@part`, a custom class
-`cached = True`. It may be called with a `KeyValueCache` as second argument: its input starts at
-position `cache.length`, and it appends whatever later tokens need.
+An attention that supports the cache sets `cached=True` in `@part`, or `cached = True` in a custom
+class. It may then be called with a `KeyValueCache` as second argument: its input starts at position
+`cache.length`, and it appends the tensors that later tokens need.
 
-Axes: B batch, H heads, S positions read so far, K channels.
+Axes: B batch, H heads, T new positions, S positions so far, K channels.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from torch import Tensor
 
 
 class KeyValueCache:
-    """Memory of every block's attention while a text is read piece by piece.
+    """Keys and values of all blocks; pass it to `GPT.forward` with each new piece of text.
 
-    Pass it to `GPT.forward` with each piece of the text.
+    Attributes:
+        length: Number of cached positions.
     """
 
     def __init__(self, n_layer: int) -> None:
@@ -29,9 +31,13 @@ class KeyValueCache:
         self._layers: list[tuple[Tensor, ...]] = [()] * n_layer
 
     def append(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
-        """Append tensors [B, H, T, K] and return everything that the layer appended, [B, H, S, K].
+        """Append tensors [B, H, T, K] and return the tensors of all positions so far, [B, H, S, K].
 
-        These are keys and values, or what an attention derives both from; H and K may differ.
+        The tensors are keys and values, or whatever an attention computes them from; H and K may
+        differ between them.
+
+        Args:
+            layer: index of the block.
         """
         if before := self._layers[layer]:
             new = tuple(torch.cat(pair, dim=2) for pair in zip(before, new, strict=True))
@@ -39,7 +45,7 @@ class KeyValueCache:
         return new
 
     def rows(self, index: Tensor) -> KeyValueCache:
-        """Return a copy with these rows of the batch."""
+        """Return a copy with the batch rows in `index`."""
         copy = KeyValueCache(len(self._layers))
         copy.length = self.length
         copy._layers = [tuple(x[index] for x in layer) for layer in self._layers]
@@ -47,9 +53,13 @@ class KeyValueCache:
 
 
 def visible(start: int, T: int, S: int, window: int | None, device: torch.device) -> Tensor:
-    """Return a mask [T, S] of the positions that T queries see, the first of them at `start`.
+    """Return a causal mask [T, S], True if a query may attend to a position.
 
-    A query sees no later position, and at most `window` positions including itself.
+    Args:
+        start: position of the first query.
+        T: number of queries.
+        S: number of positions.
+        window: number of positions that a query may attend to, including itself; None for all.
     """
     queries_T1 = torch.arange(start, start + T, device=device)[:, None]
     distance_TS = queries_T1 - torch.arange(S, device=device)

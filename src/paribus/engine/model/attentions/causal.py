@@ -1,7 +1,7 @@
-"""Causal multi-head self-attention with its common variants.
+"""Causal multi-head self-attention and its common variants.
 
-Axes: B batch, T new positions, S all positions so far, D d_model, H heads of queries, G heads of
-keys and values, K channels of a head.
+Axes: B batch, T new positions, S all positions so far, D d_model, H query heads, G key-value heads,
+K channels per head.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from paribus.engine.ops import functional as ops
 
 @part("causal", cached=True)
 class Attention(nn.Module):
-    """Multi-head self-attention: x_BTD -> [B, T, D] (Vaswani et al. 2017).
+    """Multi-head self-attention (Vaswani et al. 2017), with grouped queries (Ainslie et al. 2023).
 
-    With G < H heads of keys and values, each serves H / G heads of queries (Ainslie et al. 2023).
-    `turn` are the study's positions if their place is the attention.
+    Each of G key-value heads is shared by H / G query heads.
+
+    Args:
+        model: configuration of the model.
+        turn: the study's position encoding if its place is the attention.
     """
 
     fuses = True
@@ -44,25 +47,25 @@ class Attention(nn.Module):
             norm(model, model.head_width, model.norm.eps, model.bias) for _ in range(2)
         )
         self.turn = turn
-        # Probes read queries and keys here, as they are multiplied: [B, H + G, T, K].
+        # Probes read the final queries and keys here: [B, H + G, T, K].
         self.query_key = nn.Identity()
         self.dropout = Dropout(model.dropout)
 
     def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """x_BTD -> [B, T, D]; with a cache, T new tokens after those that it holds."""
+        """Map x_BTD to [B, T, D]; with a cache, x holds T new tokens after the cached ones."""
         B, T, D = x_BTD.shape
         H, G = self.n_head, self.n_kv_head
         start = 0 if cache is None else cache.length
         qkv_BTPK = self.qkv(x_BTD).view(B, T, H + 2 * G, D // H)
         q_BHTK, k_BGTK, v_BGTK = qkv_BTPK.transpose(1, 2).split((H, G, G), dim=1)
-        if self.is_normed:  # in float32, whatever the dtype of products
+        if self.is_normed:  # in float32, regardless of the dtype of products
             q_BHTK = self.q_norm(q_BHTK.float()).to(v_BGTK.dtype)
             k_BGTK = self.k_norm(k_BGTK.float()).to(v_BGTK.dtype)
         if self.turn is not None:
             places_T = torch.arange(start, start + T, device=x_BTD.device)
             q_BHTK, k_BGTK = self.turn(q_BHTK, k_BGTK, places_T)
             q_BHTK, k_BGTK = q_BHTK.to(v_BGTK.dtype), k_BGTK.to(v_BGTK.dtype)
-        if self.query_key._forward_hooks:  # copied only if a probe looks
+        if self.query_key._forward_hooks:  # copied only if a probe reads them
             self.query_key(torch.cat([q_BHTK, k_BGTK], dim=1))
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(self.layer, k_BGTK, v_BGTK)
@@ -71,22 +74,22 @@ class Attention(nn.Module):
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))
 
     def is_plain(self, T: int) -> bool:
-        """Return True if only plain attention over T positions is between the two projections."""
+        """Return whether only plain attention over T positions is between the two projections."""
         is_plain = self.n_kv_head == self.n_head and self.turn is None and not self.is_normed
         return is_plain and not self._is_written_out(T)
 
     def _is_written_out(self, S: int) -> bool:
-        """Return True if attention over S positions needs something that no fused kernel does.
+        """Return whether attention over S positions needs an option that no fused kernel supports.
 
-        They have no cap, replicas of a stack cannot have a mask each, and their dropout draws from
-        the global generator.
+        Fused kernels have no soft cap and no separate mask for each replica in a stack, and their
+        dropout uses the global generator.
         """
         is_windowed = self.window is not None and self.window < S
         drops = self.training and self.dropout.p > 0
         return is_windowed or drops or self.softcap is not None
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, start: int) -> Tensor:
-        """Return values weighted by the softmax of scores, [B, H, T, K]."""
+        """Return the mean of the values, weighted by the softmax of the scores, [B, H, T, K]."""
         T, S = q_BHTK.shape[-2], k_BHSK.shape[-2]
         if self._is_written_out(S):
             products_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2)
@@ -99,10 +102,10 @@ class Attention(nn.Module):
         if start and T > 1:
             seen_TS = visible(start, T, S, None, q_BHTK.device)
             return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, seen_TS)
-        # A single new position sees all others.
+        # A single new position attends to all others.
         return ops.attention(q_BHTK, k_BHSK, v_BHSK, is_causal=start == 0)
 
 
 def _for_each_query(x_BGSK: Tensor, times: int) -> Tensor:
-    """Repeat every head of keys or values, [B, G times, S, K]."""
+    """Repeat every key or value head, [B, G * times, S, K]."""
     return x_BGSK if times == 1 else x_BGSK.repeat_interleave(times, dim=1)

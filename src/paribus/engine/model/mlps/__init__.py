@@ -1,4 +1,4 @@
-"""MLPs of blocks: x [..., D] -> [..., D], built as `MLP(model)`.
+"""MLPs of blocks: modules that map [..., D] to [..., D], built as `MLP(model)`.
 
-A new one is a file here, or a custom module at `model.modules.mlp`.
+Add an MLP as a file in this folder, or as a custom module at `model.modules.mlp`.
 """

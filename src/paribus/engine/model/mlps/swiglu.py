@@ -1,4 +1,4 @@
-"""SwiGLU."""
+"""SwiGLU, a gated MLP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paribus.engine.ops import functional as ops
 
 @part("swiglu")
 class SwiGLU(nn.Module):
-    """(SiLU(x W_gate) * x W_up) W_down: x_BTD -> [B, T, D] (Shazeer 2020)."""
+    """SwiGLU, (SiLU(x W_gate) * x W_up) W_down (Shazeer 2020)."""
 
     residual_projections = ("down",)
 
@@ -23,5 +23,5 @@ class SwiGLU(nn.Module):
         self.down = Linear(width, model.d_model, bias=model.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """x_BTD -> [B, T, D]."""
+        """Map x_BTD to [B, T, D]."""
         return self.down(ops.gated(self.gate(x_BTD), self.up(x_BTD)))

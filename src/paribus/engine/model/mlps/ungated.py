@@ -1,4 +1,4 @@
-"""MLPs of two matrices with an activation between them."""
+"""Ungated MLPs: two linear maps with an activation between them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from paribus.engine.ops import functional as ops
 
 
 class Ungated(nn.Module):
-    """activation(x W_up) W_down, with `mlp.ratio` times the width inside.
+    """Base class for activation(x W_up) W_down, with an inner width of `mlp.ratio` x D.
 
-    `kind` is a key of `ops.functional.ACTIVATIONS`; override `activation` for another function.
+    `kind` is a key of `ops.functional.ACTIVATIONS`; override `activation` to use another function.
     """
 
     residual_projections = ("down",)
@@ -29,7 +29,7 @@ class Ungated(nn.Module):
         return ops.activation(self.kind, x)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """x_BTD -> [B, T, D]."""
+        """Map x_BTD to [B, T, D]."""
         return self.down(self.activation(self.up(x_BTD)))
 
 
@@ -43,7 +43,7 @@ class GELU(Ungated):
 
 @part("gelu_tanh")
 class TanhGELU(Ungated):
-    """GELU(x W_up) W_down, its tanh approximated (Hendrycks & Gimpel 2016)."""
+    """GELU(x W_up) W_down, with the tanh approximation of GELU (Hendrycks & Gimpel 2016)."""
 
     fuses = True
     kind = "gelu_tanh"

@@ -1,4 +1,4 @@
-"""No norm, and a constant factor instead of one."""
+"""Replacements for a norm: the identity, and a constant factor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paribus.errors import ParibusError
 
 @part("none")
 class NoNorm(nn.Identity):
-    """x."""
+    """The identity, x."""
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class NoNorm(nn.Identity):
 
 @part("fixed_scale")
 class FixedScale(nn.Module):
-    """x * c, with the constant c that gives initial embeddings the norm sqrt(D)."""
+    """x * c, with a constant c for which initial embeddings have an expected norm of sqrt(D)."""
 
     scale: Tensor
 
@@ -29,21 +29,21 @@ class FixedScale(nn.Module):
         super().__init__()
         if model.embedding.norm != "fixed_scale" or model.layer is not None:
             raise ParibusError(
-                "the norm 'fixed_scale' undoes the initial std of embeddings; use it as "
-                "model.embedding.norm, and another norm elsewhere",
+                "the norm 'fixed_scale' works only on embeddings, because it divides by their "
+                "initial std; use it as model.embedding.norm, and another norm elsewhere",
                 code="conflict",
             )
         summed = model.embedding.norm_at == "sum" and model.positions.kind == "learned"
         variance = model.init.token_std**2 + (model.init.position_std**2 if summed else 0.0)
         if variance == 0:
             raise ParibusError(
-                "model.embedding.norm = 'fixed_scale' needs embeddings that are not all zero; set "
+                "model.embedding.norm = 'fixed_scale' needs nonzero initial embeddings; set "
                 "model.init.token_std above 0",
                 code="conflict",
             )
-        # A buffer, because replicas of a stack may differ in their init.
+        # A buffer, because replicas in a stack may differ in their initialization.
         self.register_buffer("scale", torch.tensor(1 / math.sqrt(variance)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x times the constant."""
+        """Return x [..., D] times the constant."""
         return x * self.scale

@@ -1,4 +1,4 @@
-"""LayerNorm, and centring alone."""
+"""LayerNorm, and centering alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EPS = 1e-5
 
 @part("layernorm")
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(var + eps) * gain + bias (Ba et al. 2016)."""
+    """LayerNorm, (x - mean) / sqrt(var + eps) * gain + bias (Ba et al. 2016)."""
 
     fuses = True
     centred = True
@@ -22,18 +22,18 @@ class LayerNorm(nn.LayerNorm):
         super().__init__(width, eps=eps or EPS, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Normalize [..., D] over D."""
+        """Normalize `input` [..., D] over D."""
         cast = self.cast_output
         return ops.norm(input, self.weight, self.bias, self.eps, centred=True, cast_output=cast)
 
 
 @part("center")
 class Center(nn.Module):
-    """x - mean(x)."""
+    """Centering, x - mean(x)."""
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Centre x [..., D] over D."""
+        """Center x [..., D] over D."""
         return x - x.mean(dim=-1, keepdim=True)

@@ -12,7 +12,7 @@ EPS = 1e-6
 
 @part("rmsnorm")
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + eps) * gain, without a bias (Zhang & Sennrich 2019)."""
+    """RMSNorm, x / sqrt(mean(x^2) + eps) * gain, without a bias (Zhang & Sennrich 2019)."""
 
     fuses = True
     centred = False
@@ -30,7 +30,7 @@ class RMSNorm(nn.RMSNorm):
 
 @part("rms_free")
 class ParameterFreeRMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019)."""
+    """RMSNorm without a gain, x / sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019)."""
 
     cast_output = False
 

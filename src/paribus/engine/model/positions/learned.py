@@ -1,4 +1,4 @@
-"""Learned absolute positions, and none at all."""
+"""Learned absolute positions, and no positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paribus.engine.model.parts import ModelConfig, part
 
 @part("learned")
 class LearnedPositions(Table):
-    """positions_T -> rows of the table, [T, D] (Radford et al. 2019)."""
+    """Learned absolute positions: maps positions_T to [T, D] (Radford et al. 2019)."""
 
     stands = "embedding"
 
@@ -20,7 +20,7 @@ class LearnedPositions(Table):
 
 @part("none")
 class NoPositions(nn.Module):
-    """No positions; never called (Haviv et al. 2022; Kazemnejad et al. 2023)."""
+    """No position encoding (Haviv et al. 2022; Kazemnejad et al. 2023)."""
 
     stands = "nowhere"
 

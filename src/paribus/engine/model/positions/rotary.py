@@ -1,6 +1,6 @@
-"""Rotary positions.
+"""Rotary position encoding.
 
-Axes: B batch, H heads, T time, K channels of a head.
+Axes: B batch, H query heads, G key-value heads, T time, K channels per head.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from paribus.engine.model.parts import ModelConfig, part
 
 @part("rotary")
 class RotaryPositions(nn.Module):
-    """Rotates channels i and i + K/2 of a query or key at position p by p theta^(-2i/K).
+    """Rotary position encoding (Su et al. 2021).
 
-    Su et al. 2021. The pairs are those of Llama's weights in Hugging Face's format. A score then
-    depends on the distance of two tokens, not on their positions.
+    Channels i and i + K/2 of a query or key at position p are rotated by the angle p theta^(-2i/K).
+    These are the channel pairs of Llama in Hugging Face's format. An attention score then depends
+    on the distance between two tokens, not on their absolute positions.
     """
 
     stands = "attention"
@@ -31,13 +32,13 @@ class RotaryPositions(nn.Module):
         self.register_buffer("frequencies", frequencies.to(device), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate q [B, H, T, K] and k [B, G, T, K] by the positions [T] of their tokens."""
+        """Rotate q [B, H, T, K] and k [B, G, T, K] according to the positions [T] of tokens."""
         angles_TK = (positions_T[:, None].float() * self.frequencies).repeat(1, 2)
         cos_TK, sin_TK = angles_TK.cos(), angles_TK.sin()
         return _rotate(q, cos_TK, sin_TK), _rotate(k, cos_TK, sin_TK)
 
 
 def _rotate(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    """Rotate x in float32, whatever its dtype."""
+    """Rotate x in float32, and return the result in its dtype."""
     first, second = x.chunk(2, dim=-1)
     return (x * cos_TK + torch.cat([-second, first], dim=-1) * sin_TK).to(x.dtype)

@@ -1,1 +1,1 @@
-"""Kernels in C++ for a CPU, and how PyTorch calls them; only `paribus.engine.ops` does."""
+"""C++ kernels for CPUs and their PyTorch bindings, for use by `paribus.engine.ops` only."""

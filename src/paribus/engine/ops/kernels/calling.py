@@ -1,4 +1,4 @@
-"""Calling kernels: the loaded library, and the tensors that it can read."""
+"""Helpers for calling kernels: the loaded library, and checks and addresses of tensors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def kernels() -> Any:
-    """Return the kernel library of this process; None if it is not compiled."""
+    """Return the kernel library of this process, or None if it is not compiled."""
     path = compiling.library()
     return None if path is None else compiling.open_library(path)
 
 
 def can_read(*tensors: Tensor | None) -> bool:
-    """Return True if there are kernels, and they can read all tensors at their address.
+    """Return whether kernels are available and can read all tensors from memory.
 
-    They are on a CPU, float32 or bfloat16, and not transformed by `torch.func`.
+    Tensors must be on a CPU, in float32 or bfloat16, and not transformed by `torch.func`.
     """
     return (
         not torch._C._are_functorch_transforms_active()
@@ -34,15 +34,15 @@ def can_read(*tensors: Tensor | None) -> bool:
 
 
 def product_dtype() -> torch.dtype:
-    """Return the dtype of products: bfloat16 inside autocast, else float32."""
+    """Return the dtype of matrix products: bfloat16 under autocast, otherwise float32."""
     return torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32
 
 
 def int64s(*numbers: int) -> Array[c_int64]:
-    """Return numbers, such as addresses, sizes and strides, as the kernels read them."""
+    """Return a C array of int64 numbers, such as addresses, sizes and strides."""
     return (c_int64 * len(numbers))(*numbers)
 
 
 def address(x: Tensor | None) -> int | None:
-    """Return the address of a contiguous tensor; None, a null pointer, for None."""
+    """Return the address of a contiguous tensor, or a null pointer (None) for None."""
     return None if x is None else x.data_ptr()

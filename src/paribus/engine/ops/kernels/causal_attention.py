@@ -1,6 +1,6 @@
-"""Causal attention on a CPU by a compiled kernel.
+"""Causal attention on a CPU, by a compiled kernel.
 
-Axes: B sequences, H heads, T positions, P = 3 H heads of a projection, K channels of a head.
+Axes: B sequences, H heads, T positions, P = 3 H heads of the qkv projection, K channels per head.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_CHANNELS = 128
 
 
 def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
-    """Return True for queries, keys and values of one shape and dtype on a CPU."""
+    """Return whether the kernel supports these tensors: one shape and dtype, on a CPU."""
     return (
         can_read(q_BHTK, k_BHSK, v_BHSK)
         and q_BHTK.ndim == 4
@@ -28,10 +28,10 @@ def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (softmax(q k^T / sqrt(K)) v with a causal mask, logsumexp [B, H, T]).
+    """Return softmax(q k^T / sqrt(K)) v with a causal mask, and the logsumexp [B, H, T] of scores.
 
-    Inputs are [B, H, T, K] with contiguous channels; the result has the memory layout of
-    [B, T, H, K]. Computed in float32, and returned in the dtype of the inputs.
+    The inputs are [B, H, T, K] with contiguous channels. The result has the same shape and dtype,
+    and the memory layout of [B, T, H, K]; it is computed in float32.
     """
     B, H, T, K = q.shape
     y, logsumexp_BHT = q.new_empty(B, T, H, K).transpose(1, 2), torch.empty(B, H, T)
@@ -40,12 +40,19 @@ def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def split(qkv_BTPK: Tensor) -> tuple[Tensor, ...]:
-    """Return views of queries, keys and values, [B, H, T, K] each."""
+    """Return views of the queries, keys and values, [B, H, T, K] each."""
     return qkv_BTPK.transpose(1, 2).chunk(3, dim=1)
 
 
 def projection_gradient(dy: Tensor, qkv: Tensor, y: Tensor, logsumexp_BHT: Tensor) -> Tensor:
-    """Return the gradient of a projection [B, T, P, K] from that of attention [B, T, H K]."""
+    """Return the gradient with respect to the qkv projection, [B, T, P, K].
+
+    Args:
+        dy: gradient with respect to the attention's output, [B, T, H K].
+        qkv: output of the projection, [B, T, P, K].
+        y: output of the attention, from `forward`.
+        logsumexp_BHT: logsumexp of the scores, from `forward`.
+    """
     B, H, T, K = y.shape
     dy = dy.to(qkv.dtype).contiguous().view(B, T, H, K).transpose(1, 2)
     dqkv = torch.empty_like(qkv)
@@ -54,7 +61,7 @@ def projection_gradient(dy: Tensor, qkv: Tensor, y: Tensor, logsumexp_BHT: Tenso
 
 
 class _CausalAttention(torch.autograd.Function):
-    """q, k, v -> the result of `forward`."""
+    """Autograd function for `forward`."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> Tensor:
@@ -79,7 +86,7 @@ def _with_contiguous_channels(x: Tensor) -> Tensor:
 
 
 def _call(name: str, logsumexp_BHT: Tensor, *tensors: Tensor) -> None:
-    """Call "forward" with q, k, v and y, or "backward" with dy, q, k, v, y and three gradients."""
+    """Call the kernel "forward" with q, k, v, y, or "backward" with dy, q, k, v, y, dq, dk, dv."""
     arrays = int64s(*(n for x in tensors for n in (x.data_ptr(), *x.stride()[:3])))
     sizes, is_lower = int64s(*tensors[0].shape), tensors[0].dtype == torch.bfloat16
     getattr(kernels(), f"attention_{name}")(arrays, logsumexp_BHT.data_ptr(), sizes, is_lower)

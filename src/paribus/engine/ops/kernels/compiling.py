@@ -1,7 +1,7 @@
-"""Compile the C++ kernels on the machine that runs them, once per compiler and processor.
+"""Compilation of the C++ kernels on the machine that runs them, once per compiler and processor.
 
-Without a compiler, or with `PARIBUS_CPU_KERNELS=off`, PyTorch's kernels do the same work. A trial
-records which kernels it used, and the controls require the same in every trial.
+Without a compiler, or with `PARIBUS_CPU_KERNELS=off`, PyTorch's kernels are used instead. Every
+trial records which kernels it used, and the controls require the same kernels in all trials.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paribus.programs.machine import processor
 SWITCH = "PARIBUS_CPU_KERNELS"
 SOURCES = Path(__file__).parent  # *.cpp and *.h
 COMPILERS = ("c++", "g++", "clang++")
-# Without math-errno a square root is one instruction; no number changes.
+# Without math-errno, a square root is one instruction, with the same result.
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native", "-fno-math-errno")
 WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
 LIMIT_SECONDS = 300  # about 15 s on an idle core
@@ -36,7 +36,7 @@ LIMIT_SECONDS = 300  # about 15 s on an idle core
 _ATTENTION = (*(c_void_p,) * 3, c_bool)
 _GATED = (c_void_p, c_int64, c_bool)
 _NORM_SIZES = (c_bool, c_int64, c_int64)
-# Arguments of every function. Only `products_pay` returns something.
+# Arguments of every function. Only `products_pay` returns a value.
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "attention_forward": _ATTENTION,
     "attention_backward": _ATTENTION,
@@ -58,17 +58,20 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 
 
 def identity() -> str:
-    """Return the kernels of this process: a digest of sources and compiler, or "torch"."""
+    """Return an identifier of the kernels in use: "compiled <digest>", or "torch".
+
+    The digest covers sources, compiler and processor.
+    """
     path = library()
     return f"compiled {path.stem}" if path else "torch"
 
 
 @cache
 def library() -> Path | None:
-    """Return the path of the compiled library; None if it is off or cannot be compiled.
+    """Return the path of the compiled library, or None if it is off or cannot be compiled.
 
-    Compiles it if needed. Raises ParibusError if `PARIBUS_CPU_KERNELS` is "on" and it cannot be
-    compiled, or if it is not a known value.
+    The library is compiled if necessary. Raises ParibusError if `PARIBUS_CPU_KERNELS` is "on" and
+    the library cannot be compiled, or if the variable has an unknown value.
     """
     setting = os.environ.get(SWITCH, "auto")
     if setting not in ("auto", "on", "off"):
@@ -84,7 +87,7 @@ def library() -> Path | None:
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load a library. Raises OSError, or AttributeError if it lacks a function."""
+    """Load a kernel library. Raises OSError, or AttributeError if a function is missing."""
     loaded = ctypes.CDLL(str(path))
     for name, arguments in SIGNATURES.items():
         function = getattr(loaded, name)
@@ -94,15 +97,15 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def _compiled() -> Path:
-    """Return the library in the cache, compiled and checked first if it is not there."""
+    """Return the path of the cached library, after compiling and checking it if necessary."""
     compiler = _compiler()
-    # The arguments in CXX are part of the digest, because they can change numbers (-ffast-math).
+    # The arguments in CXX are in the digest, because they can change results (-ffast-math).
     flags = [*compiler[1:], *FLAGS, *WIDE.get(platform.machine(), ())]
     sources = sorted(SOURCES.glob("*.cpp"))
     texts = {path.name: path.read_text("utf-8") for path in (*sources, *SOURCES.glob("*.h"))}
     key = [texts, flags, _run(*compiler, "--version"), platform.machine()]
     key.append(processor("flags", "Features"))  # machines may share a cache
-    # Of several users, nobody loads another's code.
+    # One folder per user, so that nobody loads another user's code.
     folder = cache_folder() / f"kernels-{os.getuid() if hasattr(os, 'getuid') else ''}"
     path = folder / f"{digest(key)[:16]}.so"
     if path.is_file():
@@ -116,27 +119,27 @@ def _compiled() -> Path:
         with tempfile.TemporaryDirectory(prefix="compiling-", dir=folder) as temporary:
             output = Path(temporary) / path.name
             _run(compiler[0], *flags, *map(str, sources), "-o", str(output))
-            # In a process of its own, which a faulty library may end.
+            # In a separate process, which a faulty library may crash.
             check = str(Path(__file__).with_name("self_check.py"))
             _run(sys.executable, check, str(output), PYTHONPATH=os.pathsep.join(sys.path))
             output.chmod(0o600)
             output.replace(path)
     except OSError as error:  # such as a full disk or a read-only cache
-        raise _no_library(f"{folder} cannot hold the library: {error}") from None
+        raise _no_library(f"the library cannot be written to {folder} ({error})") from None
     return path
 
 
 def _compiler() -> list[str]:
-    """Return the command of the compiler: `CXX`, as make reads it, or the first on the path."""
+    """Return the compiler command: that in `CXX`, or the first known compiler on the path."""
     if command := os.environ.get("CXX", "").strip():
         return shlex.split(command)
     if path := next(filter(None, map(shutil.which, COMPILERS)), None):
         return [path]
-    raise _no_library("there is no C++ compiler")
+    raise _no_library("no C++ compiler was found")
 
 
 def _run(*command: str, **environment: str) -> str:
-    """Run a command and return its output. Raises ParibusError."""
+    """Run a command and return its standard output. Raises ParibusError if it fails."""
     try:
         process = subprocess.run(
             command,
@@ -148,11 +151,11 @@ def _run(*command: str, **environment: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _no_library(f"{command[0]} does not run: {error}") from None
+        raise _no_library(f"{command[0]} cannot be run ({error})") from None
     if process.returncode:
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         problem = next((line for line in lines if "error" in line.lower()), lines[-1])
-        raise _no_library(f"{command[0]} failed: {problem}")
+        raise _no_library(f"{command[0]} failed ({problem})")
     return process.stdout
 
 

@@ -1,7 +1,7 @@
-"""Linear maps on a CPU, with the row operations before or after a product.
+"""Linear maps on a CPU, fused with row operations before or after the product.
 
-MKL picks an AVX2 kernel for float32 on some processors and repacks; oneDNN's bfloat16 needs casts
-and a dispatch. PyTorch computes a linear map unless our kernel is known to be faster (`multiplies`;
+On some processors, MKL uses an AVX2 kernel for float32 and repacks operands; oneDNN needs casts and
+a dispatch for bfloat16. Our kernels are used only where they are known to be faster (`multiplies`;
 see benchmarks/README.md).
 
 Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases are float32.
@@ -25,10 +25,10 @@ from paribus.engine.ops.kernels.calling import (
 
 
 def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
-    """Return True for tensors that our kernel supports and is known to be faster for."""
+    """Return whether our kernel supports these tensors and is known to be faster."""
     parameters = [weight_MK] if bias_M is None else [weight_MK, bias_M]
     return (
-        torch.is_grad_enabled()  # else autocast rounds each weight once for many calls
+        torch.is_grad_enabled()  # otherwise autocast rounds each weight once for many calls
         and can_read(x, *parameters)
         and all(parameter.dtype == torch.float32 for parameter in parameters)
         and product_dtype() in (x.dtype, torch.bfloat16)
@@ -38,10 +38,10 @@ def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
 
 
 class _Linear(torch.autograd.Function):
-    """(x [..., K], weight, bias, dtype of the product) -> [..., M].
+    """Linear map from x [..., K] to [..., M], computed in a given dtype.
 
-    In bfloat16, operands are rounded once and kept rounded for the backward pass. The gradient of
-    the bias is summed in float32.
+    In bfloat16, operands are rounded once, and the rounded values are saved for the backward pass.
+    The gradient of the bias is summed in float32.
     """
 
     @staticmethod
@@ -67,9 +67,10 @@ class _Linear(torch.autograd.Function):
 
 
 def multiplies(dtype: torch.dtype, *widths: int) -> bool:
-    """Return True if our kernels, which must be there, multiply this dtype and these widths faster.
+    """Return whether our kernels multiply matrices of this dtype and these widths faster.
 
-    Widths must be even in bfloat16, because two numbers are multiplied at once.
+    The kernels must be available. Widths must be even in bfloat16, because two numbers are
+    multiplied at once.
     """
     is_lower = dtype == torch.bfloat16
     are_even = all(width % 2 == 0 for width in widths)
@@ -79,7 +80,10 @@ def multiplies(dtype: torch.dtype, *widths: int) -> bool:
 def times(
     x_NK: Tensor, weight: Tensor, bias_M: Tensor | None = None, *, transposed: bool = False
 ) -> Tensor:
-    """Return x_NK times the weight [K, M], or [M, K] if `transposed`, plus the bias: [N, M]."""
+    """Return x_NK times the weight plus the bias, [N, M].
+
+    The weight is [K, M], or [M, K] if `transposed`.
+    """
     M = weight.shape[0 if transposed else 1]
     y_NM = x_NK.new_empty(len(x_NK), M)
     _call("rows", x_NK, M, address(weight), transposed, address(bias_M), address(y_NM))
@@ -87,7 +91,7 @@ def times(
 
 
 def add_product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None, sum_NM: Tensor) -> Tensor:
-    """Return `sum_NM`, float32, plus the linear map of x_NK."""
+    """Return `sum_NM` (float32) plus the linear map of x_NK."""
     out_NM = torch.empty_like(sum_NM)
     _call("residual", x_NK, len(weight_MK), *map(address, (weight_MK, bias_M, sum_NM, out_NM)))
     return out_NM
@@ -96,7 +100,11 @@ def add_product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None, sum_NM: 
 def activated_product(
     kind: int, x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return ([N, M] slopes of an activation of the linear map of x_NK, [N, M] its values)."""
+    """Return the derivatives and values, [N, M] each, of an activation of a linear map of x_NK.
+
+    Args:
+        kind: index in `rowwise.ACTIVATIONS`.
+    """
     M = len(weight_MK)
     slope_NM, y_NM = (x_NK.new_empty(len(x_NK), M) for _ in range(2))
     pointers = (*map(address, (weight_MK, bias_M)), kind, address(slope_NM), address(y_NM))
@@ -105,7 +113,13 @@ def activated_product(
 
 
 def activation_gradient(dy_NK: Tensor, weight_KM: Tensor, slope_NM: Tensor) -> Tensor:
-    """Return the gradient [N, M] of an activation's input from that of the map after it."""
+    """Return the gradient [N, M] with respect to an activation's input.
+
+    Args:
+        dy_NK: gradient with respect to the output of the next linear map.
+        weight_KM: weight of the next linear map.
+        slope_NM: derivative of the activation.
+    """
     dx_NM = torch.empty_like(slope_NM)
     M = weight_KM.shape[1]
     _call("activation_back", dy_NK, M, *map(address, (weight_KM, slope_NM, dx_NM)))
@@ -120,10 +134,16 @@ def norm_gradient(
     *,
     in_place: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Add the gradient of a norm's input to `sum_NM`, from that of the map after it, dy_NK.
+    """Add the gradient with respect to a norm's input to `sum_NM`.
 
-    norm: input [N, M], gain, row statistics [N, 2], `centred` and whether it has a bias. Returns
-    (the sum, the sum in the dtype of dy_NK, gradients [M] of gain and bias).
+    Args:
+        dy_NK: gradient with respect to the output of the next linear map.
+        weight_KM: weight of the next linear map.
+        norm: input [N, M], gain, row statistics [N, 2], `centred`, and whether it has a bias.
+        sum_NM: float32 tensor to add to.
+        in_place: whether to overwrite `sum_NM`.
+
+    Returns the sum, the sum in the dtype of dy_NK, and the gradients [M] of gain and bias.
     """
     M, (x_NM, gain_M, stats_N2, centred, has_bias) = weight_KM.shape[1], norm
     dx_NM = sum_NM if in_place else torch.empty_like(sum_NM)
@@ -137,7 +157,7 @@ def norm_gradient(
 
 
 def column_products(dy_NM: Tensor, x_NK: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
-    """Return dy_NM^T x_NK [M, K] and the column sums of dy_NM [M], float32."""
+    """Return dy_NM^T x_NK [M, K] and, if `has_bias`, the column sums of dy_NM [M], in float32."""
     (M, K), is_lower = (dy_NM.shape[1], x_NK.shape[1]), x_NK.dtype == torch.bfloat16
     dweight_MK = x_NK.new_empty(M, K, dtype=torch.float32)
     dbias_M = dweight_MK.new_empty(M) if has_bias else None
@@ -147,6 +167,6 @@ def column_products(dy_NM: Tensor, x_NK: Tensor, *, has_bias: bool) -> tuple[Ten
 
 
 def _call(name: str, x_NK: Tensor, M: int, *arguments: object) -> None:
-    """Call a product of the rows x_NK with M outputs."""
+    """Call the kernel `products_<name>` on the rows x_NK, with M outputs."""
     sizes, is_lower = int64s(*x_NK.shape, M), x_NK.dtype == torch.bfloat16
     getattr(kernels(), f"products_{name}")(is_lower, sizes, address(x_NK), *arguments)

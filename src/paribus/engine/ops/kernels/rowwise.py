@@ -1,6 +1,6 @@
-"""Norms, activations and AdamW's step on a CPU, each in one pass over rows.
+"""Norms, activations and AdamW steps on a CPU, each in one pass over the rows.
 
-Axes: N rows of D numbers; for AdamW, R replicas of N numbers.
+Axes: N rows, D channels; for AdamW, R replicas, N parameters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu2": 2}
 
 
 def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bool:
-    """Return True for tensors that `Norm` computes: float32 on a CPU, with parameters [D]."""
+    """Return whether `_Norm` supports these tensors: float32 on a CPU, with parameters [D]."""
     parameters = [parameter for parameter in (gain_D, bias_D) if parameter is not None]
     return (
         all(tensor.dtype == torch.float32 for tensor in (x, *parameters))
@@ -29,7 +29,7 @@ def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bo
 
 
 def supports_activation(*tensors: Tensor) -> bool:
-    """Return True for tensors that `Activation` or `Gated` computes: of one shape and dtype."""
+    """Return whether `_Activation` and `_Gated` support tensors: one shape and dtype, on a CPU."""
     x = tensors[0]
     return can_read(*tensors) and all(y.dtype == x.dtype and y.shape == x.shape for y in tensors)
 
@@ -41,7 +41,7 @@ def adamw_step(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Make a step in place; see `functional.adamw_step`."""
+    """Make an AdamW step in place; see `functional.adamw_step`."""
     pointers = int64s(*(x.data_ptr() for x in rows_RN))
     strides = int64s(*(x.stride(0) for x in rows_RN))
     rates_R = rates_R1.expand(len(rows_RN[0]), 1).contiguous()
@@ -57,7 +57,7 @@ def norm_forward(
     centred: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """Return (the norm of x [..., D] in `dtype`, row statistics [N, 2] for its gradient)."""
+    """Return the normalized x [..., D] in `dtype`, and row statistics [N, 2] for the gradient."""
     D = x.shape[-1]
     N = x.numel() // D
     y, stats_N2 = torch.empty_like(x, dtype=dtype), x.new_empty(N, 2)
@@ -70,7 +70,7 @@ def norm_forward(
 
 
 class _Norm(torch.autograd.Function):
-    """(x, gain, bias, eps, centred, dtype) -> LayerNorm, or RMSNorm if not centred, in `dtype`."""
+    """LayerNorm, or RMSNorm if not `centred`, with the result in `dtype`."""
 
     @staticmethod
     def forward(
@@ -106,7 +106,7 @@ class _Norm(torch.autograd.Function):
 
 
 class _Activation(torch.autograd.Function):
-    """(x, number in ACTIVATIONS) -> the activation, computed in float32."""
+    """Activation number `kind` in ACTIVATIONS, computed in float32."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kind: int) -> Tensor:
@@ -130,7 +130,7 @@ class _Activation(torch.autograd.Function):
 
 
 class _Gated(torch.autograd.Function):
-    """(gate, up) -> SiLU(gate) up, computed in float32."""
+    """Gated activation SiLU(gate) * up, computed in float32."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Compare a compiled library with float64 before it is used.
+"""Comparison of a compiled library with float64 results before it is used.
 
-`python -m paribus.engine.ops.kernels.self_check LIBRARY` fails with the first operation that is
-wrong. It runs in a process of its own, because a system may end a process that uses a matrix unit
-it does not allow.
+`python -m paribus.engine.ops.kernels.self_check LIBRARY` fails with the name of the first wrong
+operation. It runs in a separate process, because the operating system may kill a process that uses
+a matrix unit without permission.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ D, H, ROWS = 32, 2, (2, 19)
 
 
 def wrong_operation() -> str | None:
-    """Return the name of an operation whose results differ from float64; None if all agree."""
+    """Return the first operation whose results differ from float64, or None if all agree."""
     x = [*ROWS, D]
     norm = partial(ops.norm, eps=1e-3, cast_output=True)
     checks: dict[str, tuple[Callable[..., Tensor], list[list[int]]]] = {
@@ -45,7 +45,7 @@ def wrong_operation() -> str | None:
 
 
 def _results(call: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """Return the result of a call and its gradient by every input."""
+    """Return the result of a call, and the gradient with respect to every input."""
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     y = call(*leaves)
     return [y, *torch.autograd.grad(y, leaves, y.detach())]
@@ -54,4 +54,4 @@ def _results(call: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
 if __name__ == "__main__":
     compiling.library = lambda: Path(sys.argv[1])  # type: ignore
     if name := wrong_operation():
-        sys.exit(f"wrong numbers in {name}")
+        sys.exit(f"wrong results for {name}")
