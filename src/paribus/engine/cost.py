@@ -111,7 +111,7 @@ class ArmCost:
 
 @dataclass(frozen=True)
 class Rate:
-    """Training speed.
+    """Training speed of a study's trials.
 
     Attributes:
         flops_per_second: rate that one device achieves, below its peak.

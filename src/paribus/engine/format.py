@@ -131,7 +131,7 @@ class StackedFormat(StudyFormat):
         return {ITERATIONS: max(round(study.tuning.iterations * (budget / base)), 1)}
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return the facts about a study that reports use."""
+        """Return the facts that reports use about a study."""
         texts = []
         for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
             names = [data.tokenizer_file] if data.tokenizer_file is not None else []
@@ -143,7 +143,7 @@ class StackedFormat(StudyFormat):
         )
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return the facts about an arm that reports use."""
+        """Return the facts that reports use about an arm."""
         setting: Setting = study.setting(arm)
         return ArmFacts(
             steps=setting.iterations,
@@ -161,7 +161,7 @@ def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting
     """
     if ours.training.budget != theirs.training.budget:
         raise ParibusError(
-            f"arm '{arm}' has a budget in {ours.training.budget}, but '{reference}' in "
+            f"arm '{arm}' has a budget in {ours.training.budget}, but '{reference}' has one in "
             f"{theirs.training.budget}; set the same training.budget for all arms"
         )
     # Budgets in bytes are converted to steps after the text has been read.

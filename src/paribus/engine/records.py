@@ -107,7 +107,7 @@ SHARED = (
 
 
 def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> Finding | None:
-    """Compare the digests of held-out texts, or of all other texts; None if they are equal."""
+    """Return a finding if the digests of held-out texts, or of all others, differ; else None."""
     ours, theirs = own.digests, reference.digests
     names = [name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out]
     names = [name for name in names if ours.get(name) != theirs.get(name)]
@@ -244,7 +244,7 @@ def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 def _other_software(
     own: StackedEvidence, reference: StackedEvidence, *, pair: bool = False
 ) -> Finding | None:
-    """Return the worst state among software differences and its differences, or None if none."""
+    """Return the worst software differences with their state, or None if there are none."""
     problems = differences(own.environment, reference.environment, pair=pair).values()
     for state in WORST:
         if words := [text for effect, text in problems if effect == state]:

@@ -78,10 +78,10 @@ class EngineRunner(Runner):
         package_digest()  # cached for every child
 
     def slots(self) -> int:
-        """Return the number of child processes: devices of this worker per devices of a trial.
+        """Return the number of child processes: the worker's GPUs or cores per trial's devices.
 
-        The devices are GPUs or CPU cores. This runs in the worker itself, so it runs no custom code
-        and allocates nothing on a GPU.
+        This is called in the worker process itself, so it runs no custom code and allocates nothing
+        on a GPU.
         """
         from paribus.engine.execution.tasks import default_workers
         from paribus.engine.machine.environment import choose_device

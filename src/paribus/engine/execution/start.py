@@ -24,7 +24,7 @@ from paribus.study import Study, parse_study, require_trust, with_choice
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
-    """Return `study` with the values that its folder has resolved.
+    """Return `study` with the values that were resolved when it was registered in `folder`.
 
     These are the precision, the tuned values, and the seeds of a second stage.
     """
@@ -140,7 +140,7 @@ def estimate(
     backend: str | Backend = "local",
     price: float | None = None,
 ) -> Cost:
-    """Return the cost of `study`, timed by training steps of the baseline on all workers at once.
+    """Estimate the cost of `study` by timing a training step of the baseline on all workers.
 
     Nothing is written. If a step would take long on this CPU, it is not timed, and the cost has no
     hours.
@@ -182,7 +182,7 @@ FOLDER = "tasks"
 def settled_tasks(
     study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
 ) -> dict[str, Any]:
-    """Return the record of the study's tasks to register, after creating the tasks if necessary.
+    """Create the study's tasks if necessary, and return their record for registration.
 
     Raises ParibusError if a task cannot be created, or if its data cannot be loaded.
     """
@@ -208,7 +208,7 @@ def settled_tasks(
 
 
 def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
-    """Generate questions from the validation text of `study`, and write them to folder `place`.
+    """Generate questions from the validation text of `study` and write them to the folder `place`.
 
     All arms answer the same questions, so each question must fit in every arm's window. As many
     questions are generated as the text allows, because `paribus evaluate` may ask all of them.

@@ -105,7 +105,7 @@ def time_in_turn(
 def training_turn(
     study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
 ) -> tuple[Action, int | None]:
-    """Return an action that trains one step, and its peak bytes on a GPU or None on a CPU."""
+    """Return an action that trains for one step, and its peak memory in bytes (None on a CPU)."""
     setting, before, n_held = study.setting(arm), 0, None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

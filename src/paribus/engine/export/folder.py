@@ -166,7 +166,7 @@ def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
 
 
 def _readme(results: Results, trial: TrialFolder, step: int | None, *, is_plain: bool) -> str:
-    """Return README.md: identity and scores of the trial, and how to load the model."""
+    """Return the content of README.md: the trial's identity and scores, and how to load it."""
     study, record = results.study, results.trials[trial.arm, trial.seed]
     loss = trial.read_json("evaluation.json")["validation_loss"]
     facts = {

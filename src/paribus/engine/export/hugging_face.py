@@ -76,7 +76,7 @@ def _is_plain(setting: Setting, positions: str, norm: str) -> bool:
 def hugging_face_model(
     setting: Setting, vocab_size: int, weights: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return config.json without special tokens, and the weights, for GPT-2, Llama or our code."""
+    """Return the content of config.json, without special tokens, and the renamed weights."""
     config: dict[str, Any] = {"dtype": "float32", "vocab_size": vocab_size}
     if is_gpt2(setting):
         return config | _gpt2_config(setting), _gpt2_weights(weights)

@@ -158,14 +158,14 @@ def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
-    """Return the soft cap, cap tanh(x / cap) (Gemma Team 2024), or x if `cap` is None."""
+    """Apply a soft cap, cap tanh(x / cap) (Gemma Team 2024), if `cap` is not None."""
     return x if cap is None else cap * torch.tanh(x / cap)
 
 
 class Embedding(nn.Module):
-    """Embedding of tokens t and positions p.
+    """Embedding of tokens and their positions, with a norm.
 
-    norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p).
+    Computes norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p), for token t at position p.
     """
 
     def __init__(self, model: Any) -> None:

@@ -43,7 +43,7 @@ def load_parameters(model: GPT, weights: Mapping[str, np.ndarray]) -> None:
     parameters = dict(model.named_parameters())
     if parameters.keys() != weights.keys():
         names = sorted(parameters.keys() ^ weights.keys())
-        raise ValueError(f"these parameters are only in the model or only in the weights: {names}")
+        raise ValueError(f"the model and the weights have different parameters: {names}")
     for name, parameter in parameters.items():
         parameter.copy_(torch.from_numpy(weights[name]))
 

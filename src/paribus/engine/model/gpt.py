@@ -25,10 +25,10 @@ from paribus.errors import ParibusError
 
 
 class Embedding(nn.Module):
-    """Embedding of tokens t and positions p.
+    """Embedding of tokens and their positions, with a norm.
 
-    norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p). Without E_pos if the place of the
-    position encoding is not the embedding.
+    Computes norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p), for token t at position p. The
+    position term is omitted if the place of the position encoding is not the embedding.
     """
 
     undecayed = ("norm",)

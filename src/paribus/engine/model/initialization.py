@@ -68,8 +68,9 @@ def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) 
     for name, parameter in initial_parameters(first, setting, seed=0).items():
         if parameter.rule == CONSTRUCTED and (parameter.value != again[name].value).any():
             raise ParibusError(
-                f"parameter '{name}' of a custom module keeps a random value from its "
-                "constructor; add a method init_parameter(self, name, shape, rng) that returns it",
+                f"parameter '{name}' of a custom module keeps a random value from its constructor; "
+                "add a method init_parameter(self, name, shape, rng) that returns the initial "
+                "value",
                 code="own_code",
             )
 

@@ -36,7 +36,7 @@ class Table(nn.Embedding):
 
 
 def capped(x: Tensor, cap: float) -> Tensor:
-    """Return the soft cap, cap tanh(x / cap) (Gemma Team 2024), which lies between -cap and cap."""
+    """Apply a soft cap, cap tanh(x / cap), which limits x to (-cap, cap) (Gemma Team 2024)."""
     return cap * torch.tanh(x / cap)
 
 

@@ -75,7 +75,7 @@ class ModelConfig(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """A built-in part.
+    """Declaration of a built-in part.
 
     Attributes:
         name: Name in studies.

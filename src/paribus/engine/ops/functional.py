@@ -27,7 +27,7 @@ ACTIVATIONS = {
 
 
 def linear(x: Tensor, weight_MD: Tensor, bias_M: Tensor | None = None) -> Tensor:
-    """Return the linear map x W^T + b of x [..., D], [..., M]."""
+    """Apply the linear map x W^T + b to x [..., D]; the result is [..., M]."""
     if linear_maps.supports(x, weight_MD, bias_M):
         return linear_maps._Linear.apply(x, weight_MD, bias_M, product_dtype())
     return F.linear(x, weight_MD, bias_M)
@@ -154,7 +154,10 @@ def adamw_step(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Set weights -= rate (m / c1) / (sqrt(v / c2) + eps) in place, as torch.optim.AdamW.
+    """Make one AdamW step in place, as torch.optim.AdamW.
+
+    Updates the moments m and v, and sets weights -= rate (m / c1) / (sqrt(v / c2) + eps), with bias
+    corrections c1 and c2.
 
     Args:
         rows_RN: weights, gradients, first moments m and second moments v.

@@ -23,7 +23,7 @@ Record = Callable[[Callable[[Inputs], Any], Inputs], tuple[Callable[[], None], A
 
 
 class Graphs:
-    """Runs steps, capturing and replaying them if `record` is not None.
+    """Runner of training steps, which captures and replays them if `record` is not None.
 
     The first step of each kind runs eagerly, so that libraries can initialize; the second is
     captured. A replay overwrites the result of the previous one.

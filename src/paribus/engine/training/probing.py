@@ -37,7 +37,7 @@ class Done(NamedTuple):
 
 
 class Probing:
-    """Measures the probes of a stack.
+    """Measurement of a stack's probes.
 
     Args:
         probes: Probes of the study; those whose modules were replaced by custom parts are dropped.
@@ -74,7 +74,7 @@ class Probing:
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
-        """Return the kind of step t."""
+        """Return the kind of step t, given the probes that are due."""
         due = self._due(t)
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))

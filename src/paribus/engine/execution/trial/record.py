@@ -331,7 +331,7 @@ def record(
 
 
 def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
-    """Return whether a trained replica diverged, by the rule of `study`."""
+    """Return whether a trained replica diverged, by the study's criterion."""
     from paribus.analysis import events_in  # slow to import, and not needed before
 
     state = trainer.history(replica)
@@ -340,7 +340,7 @@ def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
 
 
 def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[Drawing]:
-    """Yield the figures of all recorded step columns, probes and measures."""
+    """Yield the figures that show recorded step columns, probes and measures."""
     columns = [*trainer.columns, *(column.name for column in trainer.probe_columns)]
     columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
     drawings = [*DRAWINGS, *map(auxiliary_drawing, trainer.replicas.auxiliaries)]

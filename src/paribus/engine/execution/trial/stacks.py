@@ -102,7 +102,7 @@ def sharing_arms(study: Study) -> list[list[str]]:
 
 
 def _parts(study: Study) -> list[tuple[int, ...]]:
-    """Return the seeds, grouped by interim analysis or stage; only these are trained together."""
+    """Return groups of seeds that may share a stack: one for each interim analysis or stage."""
     ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
     starts = [0, *ends]
     return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]
@@ -218,7 +218,7 @@ class StackCheckpoints:
         """Read a checkpoint. Raises UnusableError if it is damaged or has another identity."""
         checkpoint = read_checkpoint(path)
         if (checkpoint.trials, checkpoint.identity) != (self.trials, self._identity):
-            raise UnusableError("it was written for a different study, text, code or device")
+            raise UnusableError("written for a different study, text, code or device")
         return checkpoint
 
     def kept(self, trial: TrialFolder) -> TrialFolder:
@@ -234,7 +234,7 @@ class StackCheckpoints:
             write_bytes(target.path / path.name, read_bytes(path))
 
     def remove_after(self, t: int) -> None:
-        """Remove checkpoints of later steps than t."""
+        """Remove the checkpoints for steps after t."""
         for path in self.paths():
             if step_of(path) > t:
                 remove_folder(path)

@@ -53,7 +53,7 @@ class KeyValueCache:
 
 
 def visible(start: int, T: int, S: int, window: int | None, device: torch.device) -> Tensor:
-    """Return a causal mask [T, S], True if a query may attend to a position.
+    """Return a causal mask [T, S] that is True where a query may attend to a position.
 
     Args:
         start: position of the first query.

@@ -10,9 +10,10 @@ from paribus.engine.ops import functional as ops
 
 
 class Ungated(nn.Module):
-    """Base class for activation(x W_up) W_down, with an inner width of `mlp.ratio` x D.
+    """Base class of ungated MLPs, activation(x W_up) W_down.
 
-    `kind` is a key of `ops.functional.ACTIVATIONS`; override `activation` to use another function.
+    The inner width is `mlp.ratio` x D. `kind` is a key of `ops.functional.ACTIVATIONS`; override
+    `activation` to use another function.
     """
 
     residual_projections = ("down",)

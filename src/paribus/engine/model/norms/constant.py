@@ -13,7 +13,7 @@ from paribus.errors import ParibusError
 
 @part("none")
 class NoNorm(nn.Identity):
-    """The identity, x."""
+    """Identity, used in place of a norm."""
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class NoNorm(nn.Identity):
 
 @part("fixed_scale")
 class FixedScale(nn.Module):
-    """x * c, with a constant c for which initial embeddings have an expected norm of sqrt(D)."""
+    """Scaling by a constant that gives initial embeddings a norm of about sqrt(D)."""
 
     scale: Tensor
 

@@ -24,7 +24,7 @@ class EMAOptions(Options):
 
 @average("ema", options=EMAOptions)
 def ema(at: Taken) -> None:
-    """Set a = decay a + (1 - decay) w, with the average a and the weights w."""
+    """Update the average a with the weights w: a = decay a + (1 - decay) w."""
     if at.done == 1:
         at.kept.copy_(at.weights)
     else:

@@ -39,6 +39,6 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     corrections=corrections,
 )
 def adamw(update: Update) -> None:
-    """Set weights -= rate (m / c1) / (sqrt(v / c2) + eps), with bias corrections c1 and c2."""
+    """Make one AdamW step; see `ops.functional.adamw_step`."""
     rows = (update.weights, update.gradients, update.slots["exp_avg"], update.slots["exp_avg_sq"])
     adamw_step(rows, update.rates, update.t, update.options.betas, update.options.eps)

@@ -27,7 +27,11 @@ class LionOptions(Options):
 
 @optimizer("lion", slots=("exp_avg",), options=LionOptions)
 def lion(update: Update) -> None:
-    """Set weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g."""
+    """Make one step in the direction of the sign of the interpolated momentum.
+
+    Sets weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g, with
+    momentum m and gradient g.
+    """
     beta1, beta2 = update.options.betas
     mean = update.slots["exp_avg"]
     direction = mean.lerp(update.gradients, 1 - beta1).sign_()

@@ -55,9 +55,10 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     takes=is_hidden_matrix,
 )
 def muon(update: Update) -> None:
-    """Set weights -= rate ratio NS(g + momentum (b - g)).
+    """Make one step of orthogonalized Nesterov momentum.
 
-    NS is the Newton-Schulz iteration, b the running mean of gradients, and ratio the scale.
+    Sets weights -= rate ratio NS(g + momentum (b - g)), where NS is the Newton-Schulz iteration, b
+    is the running mean of gradients g, and ratio is set by `adjust_lr`.
     """
     options, gradients, momentum = update.options, update.gradients, update.options.momentum
     buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - momentum)

@@ -37,7 +37,7 @@ class ScheduleFreeOptions(Options):
 
 
 def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
-    """Return x, computed from the weights y and the slot z - y."""
+    """Return the weighted mean x, computed from the weights y and the slot z - y."""
     return weights + (1 - 1 / options.betas[0]) * slots["lead"]
 
 
@@ -55,7 +55,11 @@ def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
     evaluated=mean_of_steps,
 )
 def schedule_free(update: Update) -> None:
-    """Set z -= rate g / (sqrt(v / c2) + eps), update the mean x with z, and y with both."""
+    """Make one step of schedule-free AdamW.
+
+    Sets z -= rate g / (sqrt(v / c2) + eps), with second moment v and bias correction c2, and then
+    updates the mean x and the weights y.
+    """
     options, rates, slots = update.options, update.rates, update.slots
     beta1, beta2 = options.betas
     square = slots["exp_avg_sq"]

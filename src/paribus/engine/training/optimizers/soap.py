@@ -90,10 +90,11 @@ def keep_basis(slots: Slots, options: Any, t: int) -> None:
     afterwards=keep_basis,
 )
 def soap(update: Update) -> None:
-    """Set weights -= rate Q [(Q' m P / c1) / (sqrt(v / c2) + eps)] P'.
+    """Make one AdamW step in the eigenbasis of the preconditioner.
 
-    m is the running mean of gradients g, v that of (Q' g P)^2, and Q and P are the bases of rows
-    and columns.
+    Sets weights -= rate Q [(Q' m P / c1) / (sqrt(v / c2) + eps)] P', where m is the running mean of
+    gradients g, v that of (Q' g P)^2, c1 and c2 are bias corrections, and Q and P are the bases of
+    rows and columns.
     """
     options, gradients, slots = update.options, update.gradients, update.slots
     (beta1, beta2), t = options.betas, update.t

@@ -29,10 +29,11 @@ class WSDOptions(Falling):
 
 @schedule("wsd", options=WSDOptions)
 def wsd(at: Moment, options: WSDOptions) -> float:
-    """Return 1 before the decay phase, and f + (1 - f) g(q) in it.
+    """Return 1 before the decay phase, and a decreasing fraction of the peak in it.
 
-    f is the final fraction, q the progress of the decay, and g(q) is 1 - q or 1 - sqrt(q). The
-    decay takes round(decay x steps) steps, at least one and at most all steps after the warmup.
+    The fraction is f + (1 - f) g(q), where f is the final fraction, q is the progress of the decay,
+    and g(q) is 1 - q or 1 - sqrt(q). The decay takes round(decay x steps) steps, at least one and
+    at most all steps after the warmup.
     """
     steps = min(max(round(options.decay * at.steps), 1), at.steps - at.warmup)
     progress = max((at.step + 1 - (at.steps - steps)) / steps, 0.0)
