@@ -2,8 +2,8 @@
 
 import paribus
 
-study = paribus.load_study("quickstart")     # a shipped name, or the path of a TOML file
-results = paribus.run(study)                 # trains what is not trained yet
+study = paribus.load_study("quickstart")     # a built-in study, or the path of a TOML file
+results = paribus.run(study)                 # train the trials that are missing
 results.scores  # a pyarrow table: one row per trial
 paribus.decide(paribus.analyse(results))  # the verdict on every arm
 """

@@ -2,9 +2,9 @@
 
 Discrete values (counts, names, outcomes, digests) must be equal. Floating-point numbers may differ
 by rounding: processors add in different orders, and their exponentials differ in the last bit.
-Over all kept studies and the processors that were tried, the largest difference was 3e-13 of the
-value. `TOLERANCE` leaves room for problems that are worse conditioned, and is a thousandth of the
-last digit that is ever printed (six): a change that a reader could see is found.
+Over all kept studies and the processors that were tried, the largest relative difference was 3e-13.
+`TOLERANCE` leaves room for problems that are worse conditioned. At most six digits are printed, so
+a change that a reader could see is at least a thousand times larger and is detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOLERANCE = 1e-9  # of a number, or absolute: the difference of two arms may be 
 def differences(
     stated: Any, fresh: Any, ignored: Collection[str] = (), *, key: str = ""
 ) -> Iterator[str]:
-    """Yield the dotted keys at which two values of JSON types differ by more than rounding.
+    """Yield the dotted keys at which two JSON values differ by more than rounding.
 
     Args:
         ignored: keys that are not compared, at any depth.
@@ -41,5 +41,5 @@ def differences(
 
 
 def agree(stated: Any, fresh: Any) -> bool:
-    """Return whether two values of JSON types are equal up to rounding."""
+    """Return whether two JSON values are equal up to rounding."""
     return next(differences(stated, fresh), None) is None

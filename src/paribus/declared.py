@@ -1,4 +1,4 @@
-"""Registries of declared objects, and of objects that higher layers provide to lower ones."""
+"""Registries of declared objects, and of objects that higher layers provide to lower layers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ DECLARED = "__declared__"
 
 
 def declared(package: str, kind: type[T]) -> dict[str, T]:
-    """Return every `kind` declared in the modules of `package`, keyed by name, in the order of
-    files and lines."""
+    """Return the instances of `kind` declared in the modules of `package`, keyed by name.
+
+    They are in the order of files and lines.
+    """
     kinds: dict[str, T] = {}
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
@@ -38,14 +40,14 @@ def declared(package: str, kind: type[T]) -> dict[str, T]:
 
 
 def provided(kind: str, name: str) -> Any:
-    """Import and return the object that `PROVIDED` lists for a name."""
+    """Import the object that `PROVIDED` lists under `kind` and `name`."""
     return pkgutil.resolve_name(PROVIDED[kind][name])
 
 
 def homes(file: str) -> dict[str, str]:
-    """Return the modules of names that `file` imports only for type checkers, keyed by name.
+    """Return {name: module} for the imports in `file` that only type checkers execute.
 
-    So names that are loaded on first use need to be listed only once.
+    Names that are loaded on first use thus need to be listed only once.
     """
     tree = ast.parse(Path(file).read_text("utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
@@ -54,7 +56,10 @@ def homes(file: str) -> dict[str, str]:
 
 
 def load_name(name: str, module: str, homes: dict[str, str]) -> Any:
-    """Load the attribute `name` of `module` from its home. Raises AttributeError."""
+    """Import the attribute `name` of `module` from the module that `homes` lists for it.
+
+    Raises AttributeError if `homes` does not list the name.
+    """
     if name not in homes:
         raise AttributeError(f"module '{module}' has no attribute '{name}'")
     return getattr(importlib.import_module(homes[name]), name)

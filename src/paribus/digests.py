@@ -1,4 +1,4 @@
-"""Canonical JSON of records: equal values give equal bytes, and so equal digests."""
+"""Canonical JSON and digests of records: equal values have equal bytes and equal digests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON types, with null for NaN and infinities. Fields of dataclasses that
-    have `repr=False` are excluded."""
+    """Convert a value to JSON types, with null for NaN and infinities.
+
+    Fields of dataclasses with `repr=False` are excluded.
+    """
     if is_dataclass(value):
         return {key.name: plain(getattr(value, key.name)) for key in fields(value) if key.repr}
     if isinstance(value, Mapping):
@@ -36,7 +38,7 @@ def plain(value: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """Return SHA-256 of a value's canonical JSON."""
+    """Return the SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
@@ -53,7 +55,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the dotted keys whose values differ between two nested dicts: {key: (before, after)}.
+    """Return {dotted key: (before, after)} for values that differ between two nested dicts.
 
     Empty tables are ignored: only the keys in the other table differ, not the table itself.
     """
@@ -65,7 +67,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
     return {key: (flat.get(key), other.get(key)) for key in keys if flat.get(key) != other.get(key)}
 
 
-# What trains and measures; what reads, analyses and reports may improve under a finished study.
+# Code that trains and measures. Code that reads, analyses and reports may change after a study.
 TRAINS_AND_MEASURES = (
     *(f"engine/{room}" for room in ("data", "evaluation", "model", "ops", "probes", "tasks")),
     *("engine/training", "engine/execution/trial", "engine/machine/steps.py"),

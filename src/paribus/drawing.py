@@ -1,7 +1,7 @@
-"""Figures that trainers, probes and measures declare with their numbers, for the report.
+"""Figures of the report, as declared by trainers, probes and measures.
 
-Custom probes and measures declare figures in the same way. A trial records them with the parts that
-its model has, so the page and the PDF can be drawn without that code.
+Custom probes and measures declare figures in the same way. A trial records them with the parts of
+its model, so the page and the PDF can be rendered without custom code.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class Drawing:
     """A figure of columns recorded by trials.
 
     Attributes:
-        column: its recorded name, with PART in place of the part if there are several. A probe or
-            measure omits its own name. Parts of a measure are columns too: PART alone matches all
-            of them, "position {}" those that begin with "position".
-        how: `trend`, one column over training; `panels`, the same with a panel for each part;
-            `profile`, all parts at the end of training, such as depths; `spread`, the mean and
-            the quantiles q05, q25, q75 and q95 of each part at the end. Of a measure: `curve`, by
-            the number that a part is called after, such as a position; `parts`, beside each other;
-            `against`, by the same part of another measure.
-        title: a few words, for a heading.
-        axis: the title of the value axis, with the unit.
-        section: the section of the page.
-        across: the title of the horizontal axis: what the parts are, or the other measure.
-        parts: the recorded parts in order; for a measure, the parts to draw (empty for all).
-        against: the column of the other measure, with its name.
-        log: whether the axis across is logarithmic.
-        note: a sentence for readers of the figure.
-        in_text: whether it is shown in `report.pdf`; the page shows all figures.
+        column: name of the recorded column, with PART as a placeholder for the part if there are
+            several. A probe or measure omits its own name. Parts of a measure are columns too:
+            PART alone matches all of them, "position {}" those that begin with "position".
+        how: kind of figure. `trend` plots one column over training; `panels` plots one panel for
+            each part; `profile` plots all parts at the end of training, such as depths; `spread`
+            plots the mean and the quantiles q05, q25, q75 and q95 of each part at the end. For a
+            measure, `curve` plots parts by the number in their names, such as a position; `parts`
+            plots them side by side; `against` plots them against the same parts of another measure.
+        title: heading of a few words.
+        axis: title of the value axis, with the unit.
+        section: section of the page.
+        across: title of the horizontal axis: what the parts are, or the other measure.
+        parts: the recorded parts in order; for a measure, the parts to plot (empty for all).
+        against: column of the other measure, including the name of the measure.
+        log: whether the horizontal axis is logarithmic.
+        note: a sentence that explains the figure.
+        in_text: whether the figure is shown in `report.pdf`; the page shows all figures.
     """
 
     column: Words
@@ -62,24 +62,30 @@ class Drawing:
 
     def __post_init__(self) -> None:
         if self.column.count(PART) != (self.how != "trend"):
-            raise ValueError(f"column {self.column!r:.80}: a trend has no {PART}, others have one")
+            raise ValueError(
+                f"column {self.column!r:.80} must contain {PART} once, or not at all if how = "
+                "'trend'"
+            )
         if self.against.count(PART) != (self.how == "against"):
-            raise ValueError(f"against {self.against!r:.80}: 'against' has one {PART}, others none")
+            raise ValueError(
+                f"against = {self.against!r:.80} must contain {PART} once if how = 'against', and "
+                "not at all otherwise"
+            )
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that the figure reads, each mapped to its part."""
+        """The columns that the figure shows, each mapped to its part."""
         if self.how == "trend":
             return {self.column: ""}
         return {self.column.replace(PART, part): part for part in self.parts}
 
     @property
     def about(self) -> dict[str, Any]:
-        """The figure as a record."""
+        """The figure as a dict for trial.json."""
         return asdict(self)
 
     def of(self, name: str) -> Drawing:
-        """Return the drawing with `name`, a probe or measure, in front of its column."""
+        """Return the drawing with its column prefixed with the probe or measure `name`."""
         return replace(self, column=f"{name}/{self.column}")
 
     def part_of(self, column: str) -> str | None:
@@ -91,8 +97,7 @@ class Drawing:
         return part if part in self.parts or not self.parts else None
 
     def recorded(self, columns: Iterable[str]) -> Drawing | None:
-        """Return the drawing with the parts found in `columns`, or None if there is nothing to
-        draw."""
+        """Return the drawing with the parts that are in `columns`, or None if there are none."""
         if self.how == "trend":
             return self if self.column in columns else None
         parts = tuple(part for column in columns if (part := self.part_of(column)) is not None)
@@ -102,8 +107,10 @@ class Drawing:
 
 
 def together(drawings: Iterable[Drawing]) -> list[Drawing]:
-    """Merge equal drawings of several trials. Each has the parts of all trials, beginning with the
-    longest list of parts."""
+    """Merge the drawings of several trials that differ only in their parts.
+
+    Each has the parts of all trials, beginning with the longest list of parts.
+    """
     keyed = [(replace(drawing, parts=()), drawing.parts) for drawing in drawings]
     merged: dict[Drawing, dict[str, None]] = {drawing: {} for drawing, _ in keyed}
     for drawing, parts in sorted(keyed, key=lambda pair: len(pair[1]), reverse=True):
@@ -112,8 +119,8 @@ def together(drawings: Iterable[Drawing]) -> list[Drawing]:
 
 
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:
-    """Read drawings back from `Drawing.about`. Raises ParibusError for other records."""
+    """Read drawings from dicts of `Drawing.about`. Raises ParibusError if one is invalid."""
     try:
         return [Drawing(**record) for record in records]
     except ValidationError as error:
-        raise ParibusError(f"{where}: drawings: {explain(error)}") from None
+        raise ParibusError(f"a drawing of {where}: {explain(error)}") from None

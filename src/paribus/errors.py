@@ -1,4 +1,4 @@
-"""The error that users see, with a text of one line that is safe to print."""
+"""The exception for errors that users can fix, and helpers for its message."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ Code = Literal[
 
 
 class ParibusError(Exception):
-    """An error that the user can fix; its text names the value, the rule and the way out.
+    """An error that the user can fix; its message names the value, the rule and the fix.
 
-    The text is a single line: the command line prints it and exits with code 2.
+    The message is a single line. The command line prints it and exits with code 2.
 
     Attributes:
         code: the kind of mistake, one of `Code`.
@@ -56,10 +56,10 @@ class ParibusError(Exception):
 
 @contextmanager
 def blamed(action: str, advice: str = "") -> Iterator[None]:
-    """Convert errors of custom code in the block to ParibusError: `action: TypeError: text;
-    advice`.
+    """Convert exceptions of custom code in the block to ParibusError.
 
-    Out-of-memory errors are raised unchanged.
+    The message has the form `action: TypeError: text; advice`. Out-of-memory errors are raised
+    unchanged.
     """
     try:
         yield
@@ -74,7 +74,7 @@ def blamed(action: str, advice: str = "") -> Iterator[None]:
 
 
 def print_any_character() -> None:
-    """Let stdout and stderr print characters that they cannot encode as codes, such as `\\xe4`."""
+    """Make stdout and stderr escape characters that they cannot encode, such as `\\xe4`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -84,8 +84,8 @@ def one_line(text: str, limit: int = LONGEST_MESSAGE) -> str:
     """Return `text` as one line of bounded length, with characters unsafe for a terminal escaped.
 
     Values in a message come from files that anybody may have written: an escape sequence must not
-    reach the terminal, and a name of a megabyte must not bury the rest of the message. A message
-    that is too long loses its middle.
+    reach the terminal, and a name of a megabyte must not hide the rest of the message. The middle
+    of a message that is too long is removed.
     """
     words = " ".join(text.split())
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
@@ -98,8 +98,8 @@ def one_line(text: str, limit: int = LONGEST_MESSAGE) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to an error about an unknown `name`.
 
-    Gives up to MOST_MEANT names that contain it, the shortest first, or the nearest one, or else
-    the first MOST_KNOWN names.
+    It suggests up to MOST_MEANT known names that contain `name`, the shortest first, or else the
+    closest match, or else the first MOST_KNOWN names.
     """
     names = sorted(known)
     meant = sorted((option for option in names if name and name in option), key=len)[:MOST_MEANT]
@@ -113,7 +113,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def require_positive(**stated: int | None) -> None:
-    """Raise ParibusError for a named number below 1; None is allowed."""
+    """Raise ParibusError if a named number is below 1; None is allowed."""
     for name, value in stated.items():
         if value is not None and value < 1:
             raise ParibusError(f"{name} = {value} must be at least 1")

@@ -1,4 +1,4 @@
-"""Validation errors in one line: the value, the rule and the way out."""
+"""One-line explanations of validation errors: the value, the rule and the fix."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 def explain(
     error: ValidationError, model: type[BaseModel] = BaseModel, also: Sequence[str] = ()
 ) -> str:
-    """Describe the problems of `error`.
+    """Describe all problems of a validation error in one line.
 
-    For an unknown key, a similar key of `model` is suggested, or of `also` at the top level.
+    Args:
+        error: the validation error.
+        model: the model whose keys are suggested for unknown keys.
+        also: further keys at the top level to suggest.
     """
     problems: dict[tuple[Any, ...], list[Any]] = {}  # by place; several of a value of a union
     for problem in error.errors(include_url=False):
@@ -49,7 +52,7 @@ def explain(
 
 
 def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
-    """Describe what is wrong at one place."""
+    """Describe the problems at one location."""
     location = [str(part) for part in place]
     if place and isinstance(place[0], int):  # of a dataclass, by its place
         location[0] = f"argument {place[0] + 1}"
@@ -66,13 +69,13 @@ def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
         table = [part for part in table if any(part in option for option in keys)]
         beside = [option[-1] for option in keys if option[:-1] == table]
         same = [option for option in known if option.split(".")[-1] == name]
-        own = f"; a value of the part's own is '{'.'.join(table)}.options.{name}'"
+        own = f"; set an option of this part as '{'.'.join(table)}.options.{name}'"
         hint = own if "options" in beside else ""
         return f"unknown key '{key}': {nearest(name, same or beside)}{hint}"
     if location and location[-1] == "[key]":  # of a table whose keys are these
-        return f"unknown key '{key.removesuffix('.[key]')}': it must be {rule}"
+        return f"key '{key.removesuffix('.[key]')}' must be {rule}"
     if kind == "missing":
-        return f"'{key}' is missing; it must be given"
+        return f"'{key}' is missing; add it"
     if not key:
         return rule
     if kind in RULES and len(problems) == 1:
@@ -81,8 +84,10 @@ def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
 
 
 def _keys(model: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a model and of the models in its fields, without the names and
-    indices that the user chooses."""
+    """Yield the dotted keys of a model and, recursively, of the models in its fields.
+
+    Names and indices that the user chooses are omitted.
+    """
     if isinstance(model, type) and issubclass(model, BaseModel):
         for name, field in model.model_fields.items():
             key = f"{prefix}{field.alias or name}"

@@ -1,4 +1,4 @@
-"""Imports for custom parts: models, losses, probes, tasks, trainers and readers.
+"""Imports for writing custom parts: models, losses, probes, tasks, trainers and readers.
 
     from paribus.extend import Options, loss, measure, optimizer, probe, schedule, task
 

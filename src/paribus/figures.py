@@ -1,7 +1,7 @@
 """Figures for notebooks: `paribus.figures.NAME(results)` returns an Altair chart.
 
-`names(results)` lists them. A name is that of the page, with `_` in place of other punctuation, the
-beginning of one, or the name of an endpoint.
+`names(results)` lists the names: those of the page, with punctuation replaced by `_`. NAME can also
+be the beginning of such a name, or the name of an endpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _plot(name: str, results: Results) -> Any:
     for label in (name, f"pairs_{name}", *begun):
         if label in drawn:
             return drawn[label].with_data()
-    raise ParibusError(f"there is no figure '{name}': {nearest(name, drawn)}", code="unknown")
+    raise ParibusError(f"there is no figure '{name}'; {nearest(name, drawn)}", code="unknown")
 
 
 def _by_name(results: Results) -> dict[str, Figure]:

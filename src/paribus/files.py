@@ -1,4 +1,4 @@
-"""Write files and folders atomically: whole, or not at all.
+"""Atomic writes of files and folders: whole, or not at all.
 
 Content is written under a temporary name (`.<name>.<random>.part`), synced to disk, then renamed.
 `sweep` removes temporary files that killed processes left; its caller must hold the lock of the
@@ -26,20 +26,22 @@ PART = ".part"
 def cache_folder() -> Path:
     """Return $PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus.
 
-    Everything in it can be created again.
+    All files in it can be re-created.
     """
     own = os.environ.get("PARIBUS_CACHE")
     return Path(own) if own else _user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def data_folder() -> Path:
-    """Return $XDG_DATA_HOME/paribus, else ~/.local/share/paribus. Its files cannot be created
-    again."""
+    """Return $XDG_DATA_HOME/paribus, else ~/.local/share/paribus.
+
+    Files in it cannot be re-created.
+    """
     return _user_folder("XDG_DATA_HOME", ".local/share")
 
 
 def _user_folder(variable: str, below_home: str) -> Path:
-    """Return a folder of the user."""
+    """Return `paribus` below the folder in an environment variable, or below the home folder."""
     default = os.path.join(os.path.expanduser("~"), below_home)
     return Path(os.environ.get(variable) or default, "paribus")
 
@@ -67,7 +69,7 @@ def _store(file: BinaryIO, content: bytes) -> None:
 
 @contextlib.contextmanager
 def private_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`, and remove it at the end unless it was moved."""
+    """Yield a new temporary folder beside `path`, and remove it on exit unless it was moved."""
     path = path.absolute()
     with errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,9 +96,9 @@ def move_folder(partial: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder to write into. It becomes `path` at the end, or is removed after an error.
+    """Yield a temporary folder that is renamed to `path` on exit, or removed after an error.
 
-    `path` itself may exist if it is empty.
+    `path` may be an empty folder.
     """
     with private_folder(path) as partial:
         yield partial
@@ -104,9 +106,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder with its content; for other processes it disappears at once.
+    """Remove a folder and its content; to other processes it disappears at once.
 
-    A link is removed itself. Links are not followed, here or below.
+    If the folder is a link, only the link is removed. Links in it are not followed.
     """
     if not os.path.lexists(path):
         return
@@ -133,7 +135,7 @@ def file_digest(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Sync a file, or the names in a folder, to disk. Temporary folders are skipped."""
+    """Sync a file, or the entries of a folder, to disk; skip paths in the temporary folder."""
     if path.absolute().is_relative_to(tempfile.gettempdir()):
         return
     handle = os.open(path, os.O_RDONLY)
@@ -150,12 +152,12 @@ def _sync(path: Path) -> None:
 def errors_named(
     path: Path, doing: str = "write", way_out: str = "choose another folder"
 ) -> Iterator[None]:
-    """Convert an OSError to a ParibusError that names `path` and the way out."""
+    """Convert an OSError in the block to a ParibusError that names `path` and the fix."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            way_out = "make room and run again"
+            way_out = "free disk space and run again"
         raise ParibusError(
             f"cannot {doing} {path}: {error.strerror or error}; {way_out}", code="system"
         ) from None

@@ -1,10 +1,10 @@
 """The ledger: which texts were opened, when, and by which studies.
 
-The ledger is a file of JSON lines, for one machine or shared by several: `PARIBUS_LEDGER`, or else
+The ledger is a file of JSON lines for one machine or several. Its path is `PARIBUS_LEDGER`, or else
 a file in the user's data folder.
 
-A text is identified by digests, never by a path: the digest of the held-out part, and that of its
-corpus with the range of bytes there. So overlapping splits of the same corpus are detected.
+A text is identified by digests, never by a path: the digest of the held-out part, and the digest of
+its corpus with the range of bytes in it. Overlapping splits of the same corpus are thus detected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paribus.metric import Line, Words
 from paribus.untrusted_io import read_bytes
 
 VARIABLE = "PARIBUS_LEDGER"
-WAY_OUT = f"restore it, or name another ledger in {VARIABLE}"
+WAY_OUT = f"restore the ledger, or set {VARIABLE} to another file"
 IS_RECORDING: ContextVar[bool] = ContextVar("is_recording", default=True)
 DATA = ConfigDict(frozen=True, extra="allow", defer_build=True)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -38,10 +38,11 @@ class TextPart(BaseModel):
 
     Attributes:
         digest: SHA-256 of the part.
-        corpus: SHA-256 of the text that it was cut from; empty if unknown.
-        form: the deduplication of the corpus before it was cut, which moves places; empty for none.
-        start, stop: its place in the corpus, in bytes. A stop of None is the end of the corpus; a
-            start of None is unknown.
+        corpus: SHA-256 of the corpus that the part was cut from, or "" if unknown.
+        form: the deduplication that was applied to the corpus before it was cut, which shifts
+            positions; "" for none.
+        start, stop: range of bytes in the corpus. A stop of None is the end of the corpus; a start
+            of None is unknown.
     """
 
     model_config = DATA
@@ -58,9 +59,9 @@ class Event(BaseModel):
 
     Attributes:
         registration: SHA-256 of the study's first registration.json, which identifies the study.
-        tests: primary tests of a registration, or on the text of an opening.
-        study_digest, texts: of a registration: the study, and its held-out texts.
-        text: of an opening: the text on which scores were about to be seen.
+        tests: number of primary tests, of a registration or on the text of an opening.
+        study_digest, texts: the study and its held-out texts; only in a registration.
+        text: the text on which scores were about to be seen; only in an opening.
     """
 
     model_config = DATA
@@ -94,7 +95,8 @@ class Event(BaseModel):
 def overlap(a: TextPart, b: TextPart) -> bool:
     """Return whether two parts share, or may share, bytes.
 
-    Deduplication moves places, so parts of differently deduplicated corpora may share any.
+    Deduplication shifts positions, so parts of differently deduplicated corpora may share bytes
+    wherever they are.
     """
     if a.digest == b.digest:
         return True
@@ -108,7 +110,7 @@ def overlap(a: TextPart, b: TextPart) -> bool:
 
 
 def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> list[Event]:
-    """Return an opening for each study that opened a text overlapping `parts`, sorted by time.
+    """Return one opening for each study that opened a text overlapping `parts`, sorted by time.
 
     Several openings of one study are merged: the first time, the text of a test part if one was
     opened, and the largest number of tests. The study registered as `own` is excluded.
@@ -127,7 +129,7 @@ def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> l
 def ledger_path() -> Path | None:
     """Return $PARIBUS_LEDGER, else `ledger.jsonl` in the user's data folder.
 
-    None if the variable is empty, which turns the ledger off.
+    Return None if the variable is empty, which turns the ledger off.
     """
     stated = os.environ.get(VARIABLE)
     if stated is None:
@@ -136,7 +138,7 @@ def ledger_path() -> Path | None:
 
 
 def events_in(path: Path) -> list[Event]:
-    """Return the events of the ledger at `path`, in its order. Raises ParibusError."""
+    """Return the events of the ledger at `path` in order. Raises ParibusError if it is damaged."""
     return _events(_lines(path), path)
 
 

@@ -37,9 +37,9 @@ SHARE = "share"  # the unit of what is shown as per cent
 
 
 def one_line(text: str) -> str:
-    """Return `text` if it is one printable line. Raises ValueError."""
+    """Return `text` unchanged. Raises ValueError if it is not one line of printable characters."""
     if not (text + "a").isprintable():
-        raise ValueError(f"{text!r:.80} is not a line of text")
+        raise ValueError(f"{text!r:.80} must be one line of printable characters")
     return text
 
 
@@ -49,7 +49,7 @@ Words = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(o
 
 @dataclass(frozen=True, config=DECLARED)
 class ItemSums:
-    """A metric of held-out text as a ratio of sums over its items: scale x total / count.
+    """A held-out metric as a ratio of sums over items: scale x total / count.
 
     Items are documents or windows. If claims are about new items, the items are resampled together
     with their sums.
@@ -58,7 +58,7 @@ class ItemSums:
         total, count: columns of a trial's blocks.parquet: the numerator and the denominator of each
             block of items.
         scale: the factor from the unit of total / count to the metric's unit.
-        step: the smallest change of a total, such as 1 for a number of hits; 0 if it is continuous.
+        step: the smallest change of a total, such as 1 for a count; 0 if the total is continuous.
     """
 
     total: Words
@@ -72,30 +72,29 @@ Items = Literal["", "questions"] | ItemSums
 
 @dataclass(frozen=True, config=DECLARED)
 class Metric:
-    """One number per trial.
+    """Declaration of a metric: one number per trial.
 
     Attributes:
-        name: what an endpoint calls it. A part of a measure is `measure/part`, a column of a probe
+        name: name in studies. A part of a measure is `measure/part`, a column of a probe
             `probe/part/statistic`; the probe's name alone is its first column. The accuracy on a
             task is `task_accuracy/task`.
-        label: its name for readers.
-        unit: the unit of its values; empty if they have none. Values in "share" are shown as per
-            cent.
+        label: display name.
+        unit: unit of the values, or "" if they have none. Values in "share" are shown in percent.
         better: which direction is an improvement, if any.
-        record: where it is read: held-out scores at the end, parts of a held-out measure, single
-            tasks, the last value of a column of what was recorded by step or by probes, what arms
-            took turns for, or the held-out curve.
-        digits: decimal places that are shown.
-        column: its name there, if different.
+        record: where the metric is read: held-out scores at the end ("evaluation"), parts of a
+            held-out measure, single tasks, the last value of a column recorded by step or by
+            probes, measurements for which arms took turns, or the held-out curve.
+        digits: number of decimal places shown.
+        column: name of the metric in that record, if it differs from `name`.
         scale: "log" if values are compared as ratios. A change is then the logarithm of a ratio,
             and a change stated in a study (a margin, a benefit) is a share.
-        items: what it averages over, if inference may be about new items: "questions" of tasks, or
-            items of held-out text, given as the sums of a ratio.
-        uniform: the score of a uniform guess over V tokens, such as `log V`; empty if unknown.
-        of_tokens: whether it is measured per token, so that it cannot compare arms with different
-            tokenizers.
-        of_pair: whether a trial's value is a ratio to the trial that it is compared with, whose own
-            value is 1.
+        items: what the metric averages over, if inference may be about new items: "questions" of
+            tasks, or items of held-out text, given as the sums of a ratio.
+        uniform: the score of a uniform guess over V tokens, such as `log V`, or "" if unknown.
+        of_tokens: whether the metric is measured per token, so that it cannot compare arms with
+            different tokenizers.
+        of_pair: whether a trial's value is its ratio to the reference's trial, whose own value
+            is 1.
     """
 
     name: Words
@@ -113,27 +112,26 @@ class Metric:
 
     def __post_init__(self) -> None:
         if self.items and self.scale != "linear":
-            raise ValueError("a mean over items is compared by differences, and not on a log scale")
+            raise ValueError("a metric with items must have scale 'linear', because it is a mean")
 
     def compared(self, value: float) -> float:
-        """Convert a value to the scale of comparison: its logarithm if changes are ratios."""
+        """Convert a value to the scale of comparison: its logarithm if `scale` is "log"."""
         if self.scale == "linear":
             return value
         return math.log(value) if value > 0 else math.nan
 
     @property
     def key(self) -> str:
-        """The metric's name where it is recorded."""
+        """The metric's name in its record."""
         return self.column or self.name
 
     def change(self, stated: float) -> float:
-        """Convert a stated change to the scale of comparison: on the log scale, +0.05 is log
-        1.05."""
+        """Convert a stated change to the scale of comparison: +0.05 is log 1.05 on a log scale."""
         return stated if self.scale == "linear" else math.log1p(max(stated, LEAST_SHARE))
 
     @property
     def is_share(self) -> bool:
-        """True if values are printed in per cent."""
+        """True if values are shown in percent."""
         return self.unit == SHARE and self.scale == "linear"
 
     @property
@@ -145,7 +143,7 @@ class Metric:
 
     @property
     def change_digits(self) -> int:
-        """Decimal places of a change in its own unit."""
+        """Decimal places of a change, before it is converted for display."""
         return self.digits if self.scale == "linear" else RATIO_DIGITS
 
     @property
@@ -159,7 +157,7 @@ class Metric:
         return self.shown_digits if self.is_share else self.change_digits
 
     def displayed(self, value: Any) -> Any:
-        """Convert a value or change to the unit in which it is shown: shares become per cent."""
+        """Convert a value or change to the unit in which it is shown: shares become percent."""
         return 100 * value if self.is_share and value is not None else value
 
     def value_text(self, value: float | None) -> str:
@@ -210,11 +208,11 @@ class Metric:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """The metric as a record, without its name."""
+        """The metric as a dict for records, without its name."""
         return {key: value for key, value in asdict(self).items() if key != "name"}
 
     def part(self, name: str) -> Metric:
-        """Return the metric of one part or column; `name` is its full name."""
+        """Return the metric for a part or column, given the full name of that metric."""
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
         label = f"{self.label}: {rest}"
@@ -224,32 +222,35 @@ class Metric:
 
     @property
     def task(self) -> str | None:
-        """The task that the metric measures; None if it measures none, or all."""
+        """The task that the metric measures; None unless it measures a single task."""
         return self.column if self.record == "tasks" else None
 
 
 def readable(name: str) -> str:
-    """Turn a name into a label."""
+    """Convert a name to a label: `val_loss` becomes `val loss`."""
     return name.replace("_", " ")
 
 
 def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
-    """Return all metrics keyed by name; `declared` groups them by who declares them."""
+    """Return metrics from several owners, keyed by name. Raises ParibusError for a duplicate name.
+
+    `declared` maps each owner, such as a probe, to the metrics that it declares.
+    """
     by_name: dict[str, Metric] = {}
     owners: dict[str, str] = dict.fromkeys(OF_TRIALS, "every table of scores")
     for owner, metrics in declared.items():
         for metric in metrics:
             if metric.name in owners:
                 raise ParibusError(
-                    f"{owner}: the name '{metric.name}' is taken by {owners[metric.name]}; give it "
-                    "another name"
+                    f"{owner} declares '{metric.name}', a name that is taken by "
+                    f"{owners[metric.name]}; rename it"
                 )
             by_name[metric.name], owners[metric.name] = metric, owner
     return by_name
 
 
 def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
-    """Return the metric called `name` in `declared`, or the part of a metric; None if unknown."""
+    """Return the metric with the given name, which may be a part; None if it is unknown."""
     if name in declared:
         return declared[name]
     head, _, part = name.partition("/")
@@ -260,13 +261,13 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
 
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
-    """Read metrics back from `Metric.about`, keyed by name; missing keys have defaults."""
+    """Read metrics from dicts written by `Metric.about`; missing keys get their defaults."""
     metrics = {}
     for name, record in records.items():
         try:
             metrics[name] = _adapter().validate_json(canonical_json(record | {"name": name}))
         except ValidationError as error:
-            raise ParibusError(f"{where}: metric {name!r:.80}: {explain(error)}") from None
+            raise ParibusError(f"metric {name!r:.80} of {where}: {explain(error)}") from None
     return metrics
 
 

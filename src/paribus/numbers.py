@@ -44,7 +44,7 @@ def interval(low: float, high: float, digits: int) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Format a p-value as `0.013` or `<0.001`; an empty text without a test."""
+    """Format a p-value as `0.013` or `<0.001`, or "" if it is None."""
     if p is None:
         return ""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
@@ -57,7 +57,7 @@ def p_equals(p: float | None) -> str:
 
 
 def level(alpha: float) -> str:
-    """Format the confidence level of an error rate: `95%` for `alpha` = 0.05."""
+    """Format the confidence level for an error rate: `95%` for `alpha` = 0.05."""
     return f"{1 - alpha:.0%}"
 
 
@@ -85,6 +85,6 @@ def plural(n: int, word: str, words: str = "") -> str:
 
 
 def some(names: Sequence[str], limit: int = 3) -> str:
-    """Return the first `limit` names and how many there are besides: `a, b, c and 2 more`."""
+    """Join the first `limit` names and count the rest: `a, b, c and 2 more`."""
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest

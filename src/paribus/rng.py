@@ -1,8 +1,8 @@
 """Named random streams.
 
-Every random number of a study comes from a stream that is named by what it is for, so that one
-use cannot disturb another: an arm that draws more, an evaluation that runs more often or another
-number of workers changes nobody else's numbers. The global generators are never used.
+Every random number of a study comes from a stream that is named after its purpose, so that one use
+cannot disturb another. If an arm draws more numbers, an evaluation runs more often or the number of
+workers changes, all other streams stay the same. The global generators are never used.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 
 
 def key(seed: int, *purpose: str | int) -> int:
-    """Return a 128-bit key for the stream that `purpose` names under `seed`."""
+    """Return the 128-bit key of a stream, which is named by `seed` and `purpose`."""
     name = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
 
 
 def stream(seed: int, *purpose: str | int, position: int = 0) -> np.random.Generator:
-    """Return the generator of the stream that `purpose` names under `seed`.
+    """Return a generator for the stream that is named by `seed` and `purpose`.
 
-    Philox is counter-based (Salmon et al. 2011), so `position` jumps to an independent place of
-    the same stream at no cost: batch t is read at position t without drawing those before it.
+    Philox is counter-based (Salmon et al. 2011), so `position` jumps to an independent place in
+    the same stream at no cost: batch t is read at position t without drawing earlier batches.
     """
     # The counter's lowest word counts the draws themselves; the position sits above it.
     counter = position << 128

@@ -1,6 +1,6 @@
-"""The version of paribus, and the schema number that every record carries.
+"""The version of paribus, and the schema number in every record.
 
-Whoever adds, renames or removes a key of a record raises `SCHEMA` by one. A record with another
+Increase `SCHEMA` by one when a key of a record is added, renamed or removed. A record with another
 number is refused: there has been no release, so there are no old records to read.
 """
 
@@ -21,7 +21,10 @@ def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
 
 
 def unstamped(value: Any, where: str) -> Any:
-    """Return a record without its schema number; `where` names it in errors."""
+    """Check the schema number of a record, and return the record without it.
+
+    `where` names the record in the error. Raises ParibusError if the number is not `SCHEMA`.
+    """
     schema = value.get(KEY) if isinstance(value, dict) else None
     if schema != SCHEMA:
         raise ParibusError(

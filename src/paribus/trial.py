@@ -19,9 +19,9 @@ repository. It draws no random numbers and changes nothing that a program comput
     python -m paribus.trial train.py --depth=4         # or: -m scripts.base_train --depth=4
 
 runs an unmodified program, whose seed is fixed in its source (`torch.manual_seed(1337)`), with a
-different seed in each trial. A call that seeds with n seeds with n + 1,000,003 x the trial's seed
-instead, so seeds of different ranks stay different. random, numpy.random and torch are seeded in
-this way before the program begins, too.
+different seed in each trial. A call that sets seed n sets n + 1,000,003 x the trial's seed instead,
+so that ranks with different seeds keep different seeds. random, numpy.random and torch are also
+seeded in this way before the program begins.
 
 In a distributed program, only the process of rank 0 reports.
 """
@@ -40,7 +40,7 @@ RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
 _rank = int(next((os.environ[name] for name in RANKS if os.environ.get(name)), 0))
 active = bool(os.environ.get(FOLDER)) and _rank == 0
-"""Whether paribus has started this program, and this process reports."""
+"""Whether paribus started this program and this process reports to it."""
 seed = int(os.environ.get(SEED) or 0)
 """The seed of this trial; 0 outside of paribus."""
 
@@ -50,25 +50,32 @@ _data = b""
 
 
 def log(step, **values):
-    """Log numbers of a training step, such as `log(100, loss=2.31)`. They form curves. If a curve
-    is a result, its last step counts, not the last call."""
+    """Log numbers of a training step, such as `log(100, loss=2.31)`.
+
+    They form curves. If a curve is used as a result, its value at the last step counts, not the
+    last call.
+    """
     _write({"step": step, "log": _numbers(values)})
 
 
 def report(step=None, **values):
-    """Report results, such as `report(val_bpb=0.981)`. The last of several counts, unless the study
-    says otherwise. With a step, they form a curve."""
+    """Report results, such as `report(val_bpb=0.981)`.
+
+    If a result is reported several times, the last value counts, unless the study says otherwise.
+    Results that are reported with a step form a curve.
+    """
     _write({"report": _numbers(values)} | ({} if step is None else {"step": step}))
 
 
 def batch(*data):
     """Record a training batch: arrays, tensors, texts, or lists and dicts of these.
 
-    Tensors on a GPU are copied to the CPU, which waits for the GPU. So pass what the loader gave.
+    Tensors on a GPU are copied to the CPU, which waits for the GPU. Pass the batch before
+    it is moved to the GPU.
     """
     global _batches, _data
     if not data:
-        raise TypeError("trial.batch() needs an argument: pass what the loader gave")
+        raise TypeError("trial.batch() needs an argument; pass the batch from the data loader")
     if not active:
         return
     _data = hashlib.sha256(_data + _digest(data)).digest()
@@ -78,7 +85,7 @@ def batch(*data):
 
 
 def initial(model):
-    """Record the initial value of each parameter in a module, or in a dict of arrays by name."""
+    """Record the initial values of parameters, given as a module or a dict of arrays by name."""
     if not active:
         return
     values = model
@@ -160,7 +167,7 @@ SALT = 1_000_003  # between the seeds of two trials: more than ranks add
 
 
 def _seeded(function):
-    """Wrap a seeding function so that its seed also depends on this trial."""
+    """Wrap a seeding function so that its seed also depends on the trial's seed."""
 
     def seed_of_this_trial(n=0, *args, **kwargs):
         return function((n + SALT * seed) % 2**32, *args, **kwargs)

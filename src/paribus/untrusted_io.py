@@ -1,8 +1,8 @@
 """Safe reading of untrusted files: study files, records, tokenizers and texts.
 
 Such a file may be damaged or malicious. It is opened only if it is a regular file, because a named
-pipe could hang and a device could stream without end. It is refused if it is larger than files of
-its kind may be. Errors are one line: the file, the rule, the way out.
+pipe could hang and a device could stream without end. It is refused if it is larger than the limit
+for files of its kind. Errors are one line: the file, the rule, the fix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paribus.errors import ParibusError
 MIB = 2**20
 
 # The largest file of each kind, in bytes.
-STUDY_BYTES = 1 * MIB  # the shipped ones have 3 KiB
+STUDY_BYTES = 1 * MIB  # the built-in ones have 3 KiB
 CODE_BYTES = 4 * MIB
 TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
 RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
@@ -32,7 +32,7 @@ LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are rea
 
 
 def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
-    """Check that a path is a regular file of at most `limit` bytes, and return it as text.
+    """Check that a path is a regular file of at most `limit` bytes, and return it as a string.
 
     Raises ParibusError. `missing` is the message if there is no such file.
     """
@@ -50,7 +50,7 @@ def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing:
     if status.st_size > limit:
         raise ParibusError(
             f"{name} has {status.st_size:,} bytes, but such files may have at most {limit:,}; "
-            "is it the right file?",
+            "check that it is the right file",
             code="unreadable",
         )
     return name
@@ -94,8 +94,10 @@ def read_text(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: st
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse JSON text without NaN and infinities; `where` names it in errors. Raises
-    ParibusError."""
+    """Parse JSON text. Raises ParibusError if it is invalid or contains NaN or infinities.
+
+    `where` names the text in errors.
+    """
     parse = partial(json.loads, text, parse_constant=_finite, parse_float=_finite)
     return _parsed(parse, where, "JSON")
 
@@ -108,7 +110,7 @@ def _finite(number: str) -> float:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Parse TOML text; `where` names it in errors. Raises ParibusError."""
+    """Parse TOML text. Raises ParibusError, which names the text as `where`, if it is invalid."""
     return _parsed(partial(tomllib.loads, text), where, "TOML")
 
 
@@ -116,7 +118,7 @@ def _parsed(parse: Callable[[], Any], where: str, language: str) -> Any:
     try:
         return parse()
     except RecursionError:
-        problem = "has lists or tables too deep inside one another; is it the right file?"
+        problem = "has lists or tables that are nested too deeply; check that it is the right file"
         raise ParibusError(f"{where} {problem}", code="unreadable") from None
     except ValueError as error:
         raise ParibusError(
@@ -132,7 +134,8 @@ def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
 def files_below(folder: Path) -> list[Path]:
     """Return every visible file below `folder`, sorted by path.
 
-    Hidden files (.DS_Store, .git) are the system's. Links are followed, to each folder once.
+    Hidden files and folders (.DS_Store, .git) are skipped. Links are followed, but each folder is
+    visited only once.
     """
 
     def refuse(error: OSError) -> None:

@@ -126,8 +126,8 @@ def test_what_cannot_be_extended_is_refused(small_study, fabricate):
 
 
 def test_stages_that_share_items_are_not_combined_for_claims_about_new_ones(small_study, fabricate):
-    """Stage p would share the error of the items; 5% were 12 to 13% in simulations."""
+    """Stage p would use the error of the items; 5% were 12 to 13% in simulations."""
     results = fabricate(small_study({"inference.target": "new items"}, seeds=SEEDS), loss, "items")
-    with refused("value", match="would share"):
+    with refused("value", match="would use"):
         extend(results.path, 5)
     assert not (results.path / "registration-1.json").exists()

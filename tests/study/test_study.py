@@ -96,7 +96,7 @@ def test_bad_studies_are_refused_in_one_line(text, message):
     [
         ("nme = 'x'", "'name'"),
         (f"decision = 'superiority'\n{MINIMAL}", "a table"),
-        (MINIMAL.replace("[1]", "[1, 1]"), "one twice"),
+        (MINIMAL.replace("[1]", "[1, 1]"), "duplicate"),
         (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
         (MINIMAL.replace("iterations = 30", ""), "either iterations"),
         ('title = "a\\nb"' + MINIMAL, "line break"),

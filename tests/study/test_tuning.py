@@ -37,14 +37,14 @@ def listed(*candidates: dict[str, Any]) -> dict[str, Any]:
     ("changed", "line"),
     [
         ({"seeds": [2, 101]}, "share 2"),
-        ({"grid": {RATE: [1e-3, 1e-3]}}, "twice"),
+        ({"grid": {RATE: [1e-3, 1e-3]}}, "duplicate"),
         ({"grid": {"model.embedding.norm": ["none", "center"]}}, "arm 'layernorm'"),
         ({"grid": {"training.iterations": [4, 8]}}, "budgets"),
         ({"grid": {"training.batch_size": [4, 8]}}, "same budget"),
         ({"grid": {"training.optimizer.name": ["adamw", "own.py:mine"]}}, "custom code"),
-        ({"grid": {RATE: [1e-3, 1e-2], DECAY: list(range(200))}}, "400 combinations"),
+        ({"grid": {RATE: [1e-3, 1e-2], DECAY: list(range(200))}}, "400 candidates"),
         ({"combinations": [{RATE: 1e-3}, {RATE: 1e-2}]}, "and combinations"),
-        (listed({RATE: 1e-3, WARMUP: 0}, {RATE: 1e-2}), f"name {RATE}, {WARMUP} in each"),
+        (listed({RATE: 1e-3, WARMUP: 0}, {RATE: 1e-2}), f"set {RATE}, {WARMUP} in each"),
         ({"seads": [1]}, "'tuning.seads'"),
     ],
 )

@@ -62,14 +62,14 @@ class Idea(BaseModel):
 
 
 class Campaign(BaseModel):
-    """A campaign and its folder. Everything up to `registered_at` is fixed before the first idea.
+    """A campaign and its folder. Fields up to `registered_at` are fixed before the first idea.
 
     Attributes:
-        folder: the folder at which relative paths of the study start.
-        baseline: the study of the baseline alone.
+        folder: folder at which relative paths of the study start.
+        baseline: the study with the baseline as its only arm.
         alpha: the false discovery rate.
-        ideas: by name, in the order of arrival.
-        tested: the ideas that passed the screen, in the order in which they were given a level.
+        ideas: ideas by name, in the order in which they were tried.
+        tested: names of ideas that passed the screen, in the order in which they got their level.
         verdicts: final verdicts by idea; None before the campaign has ended.
     """
 
@@ -90,7 +90,7 @@ class Campaign(BaseModel):
 
     @property
     def path(self) -> Path:
-        """The folder of the campaign."""
+        """Folder of the campaign."""
         return self._path
 
     @property
@@ -100,7 +100,7 @@ class Campaign(BaseModel):
 
     @cached_property
     def study(self) -> Study:
-        """The study of the baseline alone."""
+        """The study with the baseline as its only arm."""
         study = parse_study(self.baseline, folder=Path(self.folder), label=CAMPAIGN)
         require_trust(study)
         return study
@@ -108,8 +108,13 @@ class Campaign(BaseModel):
     def study_of(
         self, name: str, ideas: Mapping[str, Mapping[str, Any]], *, screen: bool = False
     ) -> Study:
-        """Return the study that compares `ideas` (overrides by name) with the baseline, for a
-        stage."""
+        """Return the study that compares ideas with the baseline in one stage.
+
+        Args:
+            name: name of the stage.
+            ideas: overrides by idea.
+            screen: whether to use two new seeds instead of those of the baseline study.
+        """
         table = self.study.model_dump()
         table["arms"] |= {idea: {"set": dict(overrides)} for idea, overrides in ideas.items()}
         table["name"] = shortened(f"{self.name}-{name}")
@@ -134,7 +139,7 @@ class Campaign(BaseModel):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the campaign against other processes, and reload what they have added."""
+        """Lock the campaign against other processes, and reload the changes that they made."""
         with run_lock(self.path):
             vars(self).update(vars(open_campaign(self.path)))
             yield
@@ -162,16 +167,16 @@ def begin(
     study = load_study(baseline, overrides)
     require_trust(study)
     if not 0 < alpha < 1:
-        raise ParibusError(f"alpha = {alpha} is not a false discovery rate; use 0 < alpha < 1")
+        raise ParibusError(f"alpha = {alpha} must be a false discovery rate between 0 and 1")
     problems = {
         "tunes its arms; remove [tuning], and let an idea set its own values": study.tuning,
-        "has looks; list the seeds": study.plan,
-        "has several primary endpoints, and a campaign has one; mark one": study.judged[1:],
-        "has too few seeds to be tested; list five or more": len(study.seeds) < DESCRIPTIVE_BELOW,
+        "has looks, which a campaign cannot use; list the seeds": study.plan,
+        "has several primary endpoints, but a campaign needs one; mark only one": study.judged[1:],
+        "has too few seeds for a test; list five or more": len(study.seeds) < DESCRIPTIVE_BELOW,
     }
     for problem, applies in problems.items():
         if applies:
-            raise ParibusError(f"'{study.name}' {problem}")
+            raise ParibusError(f"study '{study.name}' {problem}")
     table: dict[str, Any] = study.model_dump() | {"hypotheses": (), "interactions": {}}
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
@@ -188,13 +193,14 @@ def begin(
 
 
 def open_campaign(path: Path, run: Run = run, register: Register = register) -> Campaign:
-    """Return the campaign in a folder. Raises ParibusError without one.
+    """Return the campaign in a folder. Raises ParibusError if there is none.
 
     `run` and `register` have the interface of `paribus.run` and `paribus.register`.
     """
     if not is_regular(path / CAMPAIGN):
         raise ParibusError(
-            f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one",
+            f"{path} is not a campaign; begin one with `paribus campaign new {path} --baseline "
+            "STUDY`",
             code="missing",
         )
     campaign = read_as(Campaign, path / CAMPAIGN)
@@ -203,11 +209,12 @@ def open_campaign(path: Path, run: Run = run, register: Register = register) -> 
 
 
 def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None = None) -> Idea:
-    """Screen an idea and, if it passes, confirm it; continue an interrupted one.
+    """Screen an idea and, if it passes, confirm it; an interrupted idea is continued.
 
     Args:
-        name: the idea's name, which is the name of its arm.
-        overrides: dotted keys and values; None continues the idea of that name.
+        campaign: the campaign.
+        name: name of the idea and of its arm.
+        overrides: values by dotted key; None continues the idea with this name.
 
     Raises ParibusError on bad input, in which case nothing is recorded, and if a trial fails.
     """
@@ -243,20 +250,21 @@ def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None 
 
 
 def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None) -> None:
-    """Raise ParibusError if an idea can neither be tried nor continued."""
+    """Raise ParibusError if an idea can be neither tried nor continued."""
     why = ""
     same = [known for known, idea in campaign.ideas.items() if idea.overrides == overrides]
     if campaign.is_over:
         why = f"{campaign.path} has ended; begin another campaign"
     elif name in campaign.ideas:
         if overrides is not None and name not in same:
-            why = f"idea '{name}' was tried otherwise; give this one another name"
+            why = f"idea '{name}' was tried with other overrides; choose another name"
     elif not overrides:
-        why = f"no idea '{name}': {nearest(name, list(campaign.ideas))}; or add --set key=value"
+        hint = nearest(name, list(campaign.ideas))
+        why = f"there is no idea '{name}'; {hint}; to try a new one, add --set key=value"
     elif name == campaign.study.baseline:
         why = f"'{name}' is the baseline; give the idea another name"
     elif same:
-        why = f"idea '{same[0]}' set the same; it is not tested twice"
+        why = f"idea '{same[0]}' has the same overrides; change them, or continue that idea"
     if why:
         raise ParibusError(why)
 
@@ -282,7 +290,7 @@ def end(campaign: Campaign) -> None:
 def _decided(
     campaign: Campaign, study: Study, folder: ResultsFolder, *, is_final: bool = False
 ) -> Verdicts:
-    """Run a study, reusing trials of other ideas, and decide it.
+    """Run a study, reusing trials of other ideas, and return its verdicts.
 
     The final study trains nothing and opens the sealed test part.
     """
@@ -325,7 +333,7 @@ def _measured(
 
 
 def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialFolder | None:
-    """Return a finished trial of any idea with the same setting and custom code."""
+    """Return a finished trial of any idea with the same settings and custom code, or None."""
     setting = study.setting(arm)
     wanted = setting.model_dump(mode="json")
     for idea in campaign.ideas:

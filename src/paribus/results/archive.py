@@ -4,8 +4,8 @@
   study.json, registration.json ...   the records at the top level, as they are
   records.tar.xz                      all other records (`paribus.results.store`)
 
-Every reader uses such a folder as it is. The manifests are unchanged, so its root digest is that of
-the study. Files that `paribus report` writes again (analysis and page) are not copied.
+Every command can read such a folder. The manifests are unchanged, so its root digest is that of the
+original folder. Files that `paribus report` can re-create (analysis and page) are not copied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = (".json", ".parquet")  # of files at the top level
 
 
 def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[str]) -> Path:
-    """Copy a results folder, or loaded results, to the new folder `out`, without its weights.
+    """Copy a results folder without its weights to the new folder `out`, and return its path.
 
     Raises ParibusError if a record was changed after it was sealed, or `out` exists.
     """
@@ -48,9 +48,9 @@ def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[st
             if not is_weights(file.name) and "__pycache__" not in file.parts
         ]
         with tarfile.open(new / ARCHIVE, "w:xz", preset=9 | lzma.PRESET_EXTREME) as members:
-            # Files of one name are alike, and compress well next to each other.
+            # Files with the same name are similar, and compress well next to each other.
             for file in sorted(records, key=lambda file: (file.name, file)):
-                # Owners and times are left out, so that equal records give equal bytes.
+                # Owners and times are omitted, so that equal records give equal bytes.
                 member = tarfile.TarInfo(file.relative_to(folder.records).as_posix())
                 member.size = file.stat().st_size
                 with file.open("rb") as content:

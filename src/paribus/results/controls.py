@@ -3,8 +3,8 @@
 For every arm, its reference and every seed that both have finished, each check that the trainer
 declares compares the two trials. A difference that the arm declares is `declared`. A control
 without records is `not proven`. Any other difference is `broken`, and a contrast with a broken
-control is not analysed. For an arm with custom code some steps are trained again; until then,
-that it is repeatable is `not proven`.
+control is not analysed. For an arm with custom code, the control `repeatable` is `not proven` until
+some of its steps have been trained again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_TEXTS = 2  # findings of one control that are shown
 
 @dataclass(frozen=True)
 class Evidence:
-    """Records of one trial that checks compare: trial.json, and what a trainer's format adds."""
+    """Records of one trial that checks compare: trial.json, and more in subclasses."""
 
     arm: str
     seed: int
@@ -45,11 +45,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Control:
-    """One control between `arm` and `reference`, over all seeds that both have.
+    """Result of a control between `arm` and `reference`, over all seeds that both have.
 
     Attributes:
         detail: the evidence, and the number of pairs. If it begins with a count, such as `24 of
-            28 parameters`, the control holds only for that part.
+            28 parameters`, the control holds only for these.
     """
 
     name: str
@@ -73,10 +73,11 @@ class Checks:
     """The checks of a trainer's records.
 
     Attributes:
-        pairs: checks of two trials of one seed, by control; they return None if the study has no
-            such control.
+        pairs: checks of two trials with the same seed, by control; they return None if the study
+            has no such control.
         across: checks of any two trials of the study, by control; they return None if nothing
-            differs. Those in `of_arm` compare only trials of one arm.
+            differs.
+        of_arm: names of the checks in `across` that compare only trials of the same arm.
         among: checks of all trials of an arm, by control.
     """
 
@@ -92,9 +93,13 @@ def check_controls(
     checks: Checks,
     repeated: Mapping[str, Mapping[str, Any]],
 ) -> list[Control]:
-    """Return every control of every contrast that has at least one finished pair.
+    """Return all controls of every contrast that has at least one finished pair.
 
-    `repeated` is the content of repeated.json, by arm.
+    Args:
+        study: the study.
+        records: records of its finished trials.
+        checks: the checks of its trainer.
+        repeated: content of repeated.json, by arm.
     """
     by_trial = {(record.arm, record.seed): record for record in records}
     across = _across_seeds(list(by_trial.values()), checks)
@@ -134,15 +139,15 @@ def _repeatable(arm: str, repeated: Mapping[str, Any] | None) -> Labelled:
     trial, steps = f"{arm}/seed-{repeated['seed']}", f"{repeated['steps']} trained again"
     if repeated["differs_at"] is None:
         return trial, "held", f"steps 1 to {steps} in a new process gave the same bits ({trial})"
-    step = f"step {repeated['differs_at']} of {steps} gives other bits"
+    step = f"step {repeated['differs_at']} of {steps} gives a different result"
     return trial, "broken", f"{step}: {repeated['differs']}"
 
 
 def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled]]:
-    """Return findings of differences between any two trials of the study, by control.
+    """Return differences between any two trials of the study, keyed by control.
 
-    These checks are weaker than those of pairs: seeds may use different processors, if each pair
-    uses one.
+    These checks are weaker than those of pairs: seeds may use different processors, as long as both
+    trials of a pair use the same one.
     """
     findings: dict[str, list[Labelled]] = {name: [] for name in checks.across}
     first_of: dict[str, Any] = {}
@@ -157,7 +162,7 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 
 def _summarise(findings: list[Labelled]) -> Finding:
-    """Return the worst state, with the findings in that state and the number of seeds."""
+    """Return the worst state, and a text with the findings in that state and the seed count."""
     states = {finding[1] for finding in findings}
     state: State = next(state for state in WORST if state in states)
     worst = [(label, text) for label, finding_state, text in findings if finding_state == state]
@@ -180,7 +185,7 @@ def _seeds(labels: Iterable[str]) -> int:
 
 
 def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Compare the settings of two trials: they may differ only in what the arm declares."""
+    """Check that the settings of two trials differ exactly in the keys that the arm declares."""
     differing = changes(reference.trial["setting"], own.trial["setting"])
     undeclared = sorted(differing.keys() - declared.keys())
     if undeclared:
@@ -192,10 +197,11 @@ def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
 
 
 def evidence(name: str, keys: tuple[str, ...]) -> Check:
-    """Return a check that a control's recorded evidence is equal in both trials.
+    """Return a check that the recorded evidence of a control is equal in both trials.
 
-    An arm that differs in a key with one of the prefixes `keys` declares a difference. Only the
-    first characters of the evidence are displayed.
+    Args:
+        name: name of the control.
+        keys: prefixes of study keys. An arm that sets such a key declares a difference.
     """
 
     def check(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
@@ -211,7 +217,7 @@ def evidence(name: str, keys: tuple[str, ...]) -> Check:
 
 
 def not_recorded(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Return "not proven": no record shows whether both trials had this in common."""
+    """Return "not proven", because no record shows whether the two trials were equal."""
     return "not proven", "not recorded"
 
 
@@ -224,7 +230,6 @@ def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding
 
 
 def declared_by(declared: Declared, *prefixes: str) -> State:
-    """Return the state of a difference: "declared" if the arm sets a key with such a prefix,
-    else "broken"."""
+    """Return "declared" if the arm sets a key with one of the prefixes, else "broken"."""
     is_declared = bool(prefixes) and any(key.startswith(prefixes) for key in declared)
     return "declared" if is_declared else "broken"

@@ -1,16 +1,16 @@
 """Held-out loss of a trial during training, against tokens, FLOPs and seconds.
 
-Two numbers of each trial are read from its curve. The first is the budget to a registered target
+Two numbers are computed from each trial's curve. The first is the budget to a registered target
 (`evaluation.target`). A trial that never reaches the target counts with its whole budget, so no
 trial is excluded. The compared value is min(budget to the target, budget), as in restricted mean
-survival times (Royston & Parmar 2013, BMC Med Res Methodol 13:152), with the same budget for
-both of a pair: the smaller one.
+survival times (Royston & Parmar 2013, BMC Med Res Methodol 13:152), with the smaller budget of a
+pair for both of its trials.
 
 The second is the speed-up at equal loss, which needs no target. Each pair is compared at the
 loss that both trials reach: the higher of their final losses. Nothing is censored, and swapping
 the arms turns s into 1 / s. If the reference's final loss were the target, every trial that ends
-above it would be censored and every other one would be ahead, which would show a difference
-without any.
+above it would be censored and every other trial would be ahead, which would show a difference
+where there is none.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class LossCurve:
         step: [P] steps done.
         tokens: [P] tokens trained on.
         flops: [P] floating-point operations of matrix products; None if not counted.
-        seconds: [P] of training, by the speed timed with arms taking turns; None before that.
+        seconds: [P] seconds of training, from the speed that was measured with arms taking turns;
+            None if it has not been measured.
         loss: [P] nats per token of the first `predicted` held-out tokens; NaN if not finite.
-        predicted: held-out tokens of each point.
+        predicted: number of held-out tokens that are scored at each point.
     """
 
     step: np.ndarray
@@ -56,7 +57,7 @@ class LossCurve:
     predicted: int
 
     def along(self, axis: Axis) -> np.ndarray | None:
-        """Return the budget spent at each point, [P]; None if unknown."""
+        """Return the budget spent at each point, [P], or None if it is unknown."""
         return getattr(self, axis)
 
     @property
@@ -65,7 +66,7 @@ class LossCurve:
         return float(self.loss[-1])
 
     def spent_at(self, loss: float, axis: Axis) -> float:
-        """Return the budget spent when the curve is first at `loss` or below.
+        """Return the budget spent when the curve first reaches `loss` or falls below it.
 
         The loss is interpolated linearly between points. The result is infinite if no point is
         that low, and NaN if the budget is unknown. A non-finite point counts as above any loss.
@@ -84,8 +85,10 @@ class LossCurve:
         return float(spent[i - 1] + share * (spent[i] - spent[i - 1]))
 
     def loss_at(self, spent: np.ndarray, axis: Axis) -> np.ndarray:
-        """Return the loss at each budget of `spent`, interpolated linearly; NaN outside the
-        points, and next to a point that is not finite."""
+        """Return the loss at each budget in `spent`, interpolated linearly between points.
+
+        It is NaN outside the curve, and next to a point that is not finite.
+        """
         at = self.along(axis)
         if at is None:
             return np.full(len(spent), np.nan)
@@ -100,8 +103,12 @@ def read_curves(
 ) -> dict[Trial, LossCurve]:
     """Return the curves of all trials that measured one.
 
-    `records` are their trial.json, and `turns` what was timed with arms taking turns on an
-    otherwise idle machine, from which seconds follow.
+    Args:
+        study: the study.
+        finished: folders of the finished trials.
+        records: trial.json of each trial.
+        turns: speeds that were measured with arms taking turns on an otherwise idle machine, from
+            which seconds are computed.
     """
     curves = {}
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
@@ -156,8 +163,11 @@ ROUNDING = 1e-9  # of a budget: ends that are so near are one
 
 
 def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
-    """Return the reference's budget over the arm's, up to the higher of both final losses. NaN
-    if a final loss is not finite or not below the first loss."""
+    """Return the reference's budget divided by the arm's, to reach the same loss.
+
+    The loss is the higher of the two final losses. The result is NaN if a final loss is not finite
+    or not below the first loss.
+    """
     if not math.isfinite(ours.final + theirs.final):
         return math.nan
     loss = max(ours.final, theirs.final)
@@ -168,9 +178,16 @@ def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
 def spent_to(
     target: float, axis: Axis, curves: Sequence[LossCurve], place: int
 ) -> tuple[float, bool]:
-    """Return the budget that a trial of a pair needs to `target`, and whether it never reaches it.
+    """Return the budget that a trial needs to reach `target`, and whether it never reaches it.
 
-    It is at most the smaller of both budgets, because beyond that only one of them was trained.
+    The budget is at most the smaller budget of the pair, because beyond that only one of its trials
+    was trained.
+
+    Args:
+        target: the loss to reach.
+        axis: kind of budget.
+        curves: curves of both trials of the pair.
+        place: index in `curves` of the trial.
     """
     known = (curve.along(axis) for curve in curves)
     budget = min(float(spent[-1]) for spent in known if spent is not None)
@@ -187,7 +204,7 @@ def target_axis(metric: str) -> Axis | None:
 def curve_values(
     study: Study, curves: Mapping[Trial, LossCurve], arm: str, seed: int
 ) -> dict[str, float]:
-    """Return the values of one trial by `Metric.key`."""
+    """Return a trial's metrics of its held-out curve, keyed by `Metric.key`."""
     curve, target = curves.get((arm, seed)), study.facts.target
     if curve is None:
         return {}

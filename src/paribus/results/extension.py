@@ -1,7 +1,7 @@
 """A second stage: new seeds for a finished study, registered before they run.
 
-`paribus extend` writes a registration that supersedes the first one, whose digest it holds. The
-weights of both stages are those of the first registration, so they cannot depend on its results.
+`paribus extend` writes a registration that supersedes the first one and records its digest. The
+weights of both stages are fixed by the first registration, so they cannot depend on its results.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ LEAST_SEEDS = 2  # of a stage: inference needs two pairs
 def extend(path: str | os.PathLike[str], seeds: int) -> Study:
     """Register a second stage of `seeds` new seeds for the finished study in `path`.
 
-    The seeds follow the largest one. Returns the study with both stages. Raises ParibusError if the
-    study cannot be extended; nothing is written then.
+    The new seeds follow the largest existing one. Returns the study with both stages. Raises
+    ParibusError if the study cannot be extended, in which case nothing is written.
     """
     folder = ResultsFolder(Path(path))
     folder.require_home()
     study = folder.read_study()
     if not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(
-            f"--seeds {seeds} is not the size of a stage; use {LEAST_SEEDS} to {MOST_SEEDS:,} seeds"
+            f"--seeds {seeds} must be between {LEAST_SEEDS} and {MOST_SEEDS:,}, the allowed sizes "
+            "of a stage"
         )
     with folder.lock():
         registered = read_json(folder.path / FILE)
         if problem := _why_not(folder, study, registered):
-            raise ParibusError(f"{folder.path} cannot be extended: {problem}")
+            raise ParibusError(f"{folder.path} cannot be extended, because {problem}")
         first = max(study.seeds) + 1
         dump = study.model_dump() | {
             "seeds": (*study.seeds, *range(first, first + seeds)),
@@ -54,7 +55,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
 
 
 def extended(study: Study, folder: ResultsFolder) -> Study:
-    """Return `study` with the second stage that `folder` has registered for it, if any."""
+    """Return `study` with the second stage that is registered in `folder`, if any."""
     if study.stages or not folder.exists:
         return study
     registered = folder.read_study()
@@ -64,23 +65,23 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
 
 
 def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> str:
-    """Return why a study cannot be extended, and what to do; empty if it can."""
+    """Return why a study cannot be extended and what to do, or "" if it can."""
     if study.stages:
-        return "it has a second stage; start a new study"
+        return "it already has a second stage; start a new study"
     if study.plan is not None:
         return "it has looks, which spend the whole significance level; start a new study"
     if len(study.seeds) < LEAST_SEEDS:
         return (
-            f"its first stage has {len(study.seeds)} seed and a stage needs two; start a new study"
+            f"its first stage has {len(study.seeds)} seed, but a stage needs two; start a new study"
         )
     n_finished = sum(folder.trial(*trial).is_finished for trial in study.trials)
     if n_finished < len(study.trials):
-        return f"{n_finished} of {len(study.trials)} trials are finished; run the rest first"
+        return f"only {n_finished} of {len(study.trials)} trials are finished; run the rest first"
     if registered.get("code") != records_of(study).code():
         return "another version of paribus trained it; use that version"
     sealed = any("test" in data.get("digests", {}) for data in registered["data"].values())
     if sealed and not folder.has_sealed(TEST):
-        return "its sealed test part is not evaluated; finish it first with `paribus run`"
+        return "its sealed test part has not been evaluated; finish it first with `paribus run`"
     # The p-values of the stages would share the error of the items, and would not be independent.
     metrics = from_records(registered["metrics"], "the registration")
     for endpoint in study.endpoints:
@@ -89,7 +90,7 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
         if metric.items and measured and study.inference.claims_new_items(metric):
             target = study.inference.target
             return (
-                f"{endpoint.metric} claims about {target} and both stages would share its items; "
-                "start a new study, or one with inference.target = 'this item set'"
+                f"claims about {endpoint.metric} are about {target}, but both stages would use the "
+                "same items; start a new study, or one with inference.target = 'this item set'"
             )
     return ""

@@ -1,4 +1,4 @@
-"""The formats of records: canonical JSON, and Parquet with units."""
+"""Reading and writing of records: canonical JSON, and Parquet with units."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a record: canonical JSON (equal values give equal bytes) with the number of its
-    schema."""
+    """Write a record as canonical JSON with a schema number; equal values give equal bytes."""
     write_plain_json(path, stamped(value))
 
 
@@ -54,19 +53,21 @@ def write_study(path: Path, study: Study) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON record. Raises ParibusError."""
-    missing = f"{path} is missing; was the results folder moved in part?"
+    """Read a JSON record. Raises ParibusError if it is missing, damaged or of another schema."""
+    missing = f"{path} is missing; restore it, or copy the whole results folder"
     return unstamped(untrusted_io.read_json(path, missing=missing), str(path))
 
 
 def read_as(model: type[Model], path: Path) -> Model:
-    """Read a JSON record and return it as `model`. Raises ParibusError."""
+    """Read a JSON record and validate it as `model`. Raises ParibusError if it is invalid."""
     return as_model(model, read_json(path), path)
 
 
 def as_model(model: type[Model], value: Any, path: Path) -> Model:
-    """Return a parsed JSON file as `model`. Raises ParibusError with the file, the key and the
-    rule."""
+    """Validate a parsed JSON file as `model`.
+
+    Raises ParibusError, which names the file, the key and the rule, if it is invalid.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -79,14 +80,14 @@ def read_seals(path: Path) -> dict[str, str]:
 
 
 def seal_problem(path: Path, digest: str) -> str:
-    """Return why a record differs from its sealed digest; empty if it does not."""
+    """Return why a record contradicts its sealed digest, or "" if it does not."""
     if not is_regular(path):
         return f"{path.name} is missing"
     return "" if file_digest(path) == digest else f"{path.name} was changed after it was written"
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write Parquet, with the units that the schema's fields carry."""
+    """Write a table as Parquet, including the units in the metadata of its fields."""
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: str(SCHEMA)})
     sink = pa.BufferOutputStream()
     import pyarrow.parquet
@@ -100,7 +101,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 def changed(path: Path, why: object) -> ParibusError:
     """Return the error for a record that was changed or damaged."""
     return ParibusError(
-        f"{path} was changed or damaged after it was written: {why}; restore it, or delete it and "
+        f"{path} was changed or damaged after it was written ({why}); restore it, or delete it and "
         "run again",
         code="changed",
     )
@@ -119,9 +120,13 @@ class Folder:
         units: Mapping[str, str],
         labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Write a Parquet file of columns of equal length; NaN is written as absent (null).
+        """Write columns of equal length to a Parquet file, with NaN as null.
 
-        The `units` of columns, and further `labels` of some of them, are metadata of its schema.
+        Args:
+            name: name of the file.
+            columns: values by column.
+            units: unit of each column, written as metadata.
+            labels: further metadata of some columns.
         """
         arrays = {key: column(values) for key, values in columns.items()}
         fields = [
@@ -131,8 +136,12 @@ class Folder:
         write_table(self.path / name, pa.table(list(arrays.values()), schema=pa.schema(fields)))
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return the table `name` with those of `columns` that it has; all by default. Raises
-        ParibusError."""
+        """Read a Parquet file. Raises ParibusError if it is missing or damaged.
+
+        Args:
+            name: name of the file.
+            columns: columns to read, of which absent ones are skipped; None reads all.
+        """
         import pyarrow.parquet
 
         path = regular_path(self.path / name)
@@ -148,7 +157,7 @@ class Folder:
 
 
 def column(values: np.ndarray) -> pa.Array:
-    """Return [n] numbers (NaN becomes null) or strings as an Arrow column.
+    """Convert an array [n] of numbers or strings to an Arrow column, with NaN as null.
 
     It is built from buffers, because `pyarrow.array` imports pandas if installed, which costs
     memory in every worker.

@@ -23,12 +23,15 @@ Tested = dict[tuple[str, int], TrialFolder]
 
 
 def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
-    """Return the folder of a trial's results on the test part; it may not exist yet."""
+    """Return the folder of a trial's results on the test part, which may not exist yet."""
     return TrialFolder(folder.records / FOLDER / arm / f"seed-{seed}", arm, seed)
 
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
-    """Return whether the trial's current weights were evaluated; tested.json is written last."""
+    """Return whether the current weights of a trial were evaluated on the test part.
+
+    tested.json is written last, and holds the seal of the trial that was evaluated.
+    """
     home = heldout_folder(folder, trial.arm, trial.seed)
     return is_regular(home.path / FILES[0]) and home.read_json(FILES[0])["trial"] == trial.seal
 
@@ -43,8 +46,10 @@ def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
 
 
 def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:
-    """Return {(arm, seed): folder} of these trials' test scores; empty before the test part is
-    opened."""
+    """Return the folders of trials' test scores, keyed by (arm, seed).
+
+    Returns {} before the test part is opened. Raises ParibusError if a record was changed.
+    """
     sealed, tested = folder.read_sealed(TEST).get("trials", {}), {}
     for trial in finished:
         if trial.label not in sealed:
@@ -52,7 +57,7 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
         home = heldout_folder(folder, trial.arm, trial.seed)
         for name, digest in sealed[trial.label].items():
             if problem := seal_problem(home.path / name, digest):
-                raise home.error(f"on the test part, {problem}")
+                raise home.error(f"among its scores on the test part, {problem}")
         if not is_tested(folder, trial):
             raise home.error("its scores on the test part belong to other weights")
         tested[trial.arm, trial.seed] = home

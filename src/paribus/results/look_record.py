@@ -1,8 +1,8 @@
-"""Record of the looks taken, and the trials that a study needs next.
+"""Record of the looks taken so far, and the trials that a study needs next.
 
-`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed. An
-entry can be computed again from the trials (`paribus.analysis.looks`), so a run that was killed
-before it wrote one writes the same entry.
+`looks.json` is sealed and has an entry for each look, in order; entries never change. An entry can
+be recomputed from the trials (`paribus.analysis.looks`), so a run that was killed before it wrote
+an entry writes the same one later.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ Entry = dict[str, Any]
 
 
 def read_looks(folder: ResultsFolder) -> list[Entry]:
-    """Return the entries of the looks taken. Raises ParibusError if the sealed record was
-    changed."""
+    """Return the entries of the looks taken so far.
+
+    Raises ParibusError if the sealed record was changed.
+    """
     return folder.read_sealed(LOOKS).get("looks", [])
 
 
@@ -32,10 +34,10 @@ def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
 
 
 def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
-    """Return the trials that are needed up to the next look after these `looks`.
+    """Return the trials that are needed for the next look, given the looks taken so far.
 
-    Without a plan of looks, all trials. An arm is needed as long as its contrast continues, and
-    a reference as long as any contrast with it continues.
+    Without a plan of looks, these are all trials. An arm is needed as long as its contrast
+    continues, and a reference as long as any contrast with it continues.
     """
     if study.plan is None:
         return study.trials
@@ -54,7 +56,7 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
 
 
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
-    """Return the look (from 0) at which the contrast of `arm` stopped, else its next look."""
+    """Return the index of the look at which the contrast of `arm` stopped, or of its next look."""
     assert study.plan is not None
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm]["decision"] != GOES_ON:
@@ -63,10 +65,9 @@ def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
 
 
 def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
-    """Return the look (from 0) that resolved an endpoint of the contrast of `arm`; None if none
-    did.
+    """Return the index of the look that resolved an endpoint of an arm's contrast, or None.
 
-    A resolved endpoint stays resolved, even if the contrast continues for another one.
+    A resolved endpoint stays resolved, even if the contrast continues because of another endpoint.
     """
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm].get("endpoints", {}).get(metric, {}).get("resolved"):
@@ -75,7 +76,7 @@ def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
 
 
 def looks_left(study: Study, looks: Sequence[Entry]) -> bool:
-    """Return whether a look is still to be taken."""
+    """Return whether another look will be taken."""
     if study.plan is None or len(looks) == len(study.plan.looks):
         return False
     return not looks or any(c["decision"] == GOES_ON for c in looks[-1]["contrasts"].values())

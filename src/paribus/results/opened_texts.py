@@ -1,8 +1,8 @@
-"""Record a results folder in the ledger, and look up its test text there.
+"""Recording of a results folder in the ledger, and look-up of its test text there.
 
-All recorded events follow from the folder's own records (`events_of`). What the ledger said
-about a test text when it was opened is sealed in the folder (`ledger.json`). A verdict uses that
-record, so it is the same wherever it is computed again.
+All recorded events follow from the folder's own records (`events_of`). What the ledger said about
+a test text when it was opened is sealed in the folder (`ledger.json`). A verdict uses this sealed
+record, so it is the same wherever it is recomputed.
 """
 
 from __future__ import annotations
@@ -37,24 +37,27 @@ OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
 
 
 def _first(folder: ResultsFolder) -> Path:
-    """Return the file of a folder's first registration, whose digest stays as seeds are added."""
+    """Return the path of a folder's first registration.
+
+    Its digest identifies the study, because it does not change when seeds are added.
+    """
     first = folder.path / "registration-1.json"
     return first if is_regular(first) else folder.path / FILE
 
 
 def parts_of(study: Study, registered: Mapping[str, Any], role: str = "") -> tuple[TextPart, ...]:
-    """Return the texts that a study holds out, each once; optionally only those with one `role`."""
+    """Return the distinct held-out texts of a study, optionally only those with `role`."""
     parts: dict[tuple[str, str, str], TextPart] = {}
     for part in records_of(study).held_out_parts(study, registered):
         key = (part.role, part.digest, part.corpus)
-        # Of an arm that does not train on the corpus, the place is not known.
+        # The position is unknown for an arm that does not train on the corpus.
         if role in ("", part.role) and (key not in parts or parts[key].start is None):
             parts[key] = part
     return tuple(parts.values())
 
 
 def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
-    """Return how many primary hypotheses are tested on held-out text."""
+    """Return the number of primary hypotheses that are tested on held-out text."""
     metrics = from_records(registered["metrics"], "the registration")
     on_text = [
         e
@@ -67,8 +70,8 @@ def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
 def events_of(folder: ResultsFolder, *, is_begun: bool = False) -> list[Event]:
     """Return the ledger events of a results folder, in chronological order.
 
-    `is_begun` tells whether its first trial is about to be trained, so that validation scores will
-    be seen.
+    `is_begun` is whether its first trial is about to be trained, so that validation scores will be
+    seen.
     """
     registered = read_registration(folder)
     if registered is None:
@@ -96,9 +99,9 @@ def events_of(folder: ResultsFolder, *, is_begun: bool = False) -> list[Event]:
 
 
 def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
-    """Add the missing events of this folder to the ledger; `is_begun` is as in `events_of`.
+    """Add the missing events of a results folder to the ledger.
 
-    If the ledger cannot be written, warn once and continue.
+    If the ledger cannot be written, warn once and continue. `is_begun` is as in `events_of`.
     """
     path = ledger_path()
     if path is not None and IS_RECORDING.get():
@@ -122,18 +125,18 @@ def require_no_campaign(folder: ResultsFolder) -> None:
     """Raise ParibusError if a folder is an idea of a campaign, which opens its test part once."""
     if (campaign := campaign_of(folder)) is not None:
         raise ParibusError(
-            f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened once, "
-            f"for the ideas that are kept: `paribus campaign end {campaign}`"
+            f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened only "
+            f"once, for the ideas that are kept; run `paribus campaign end {campaign}`"
         )
 
 
 def open_in_ledger(
     folder: ResultsFolder, study: Study, *, is_begun: bool = False
 ) -> dict[str, Any]:
-    """Record in the ledger that a study is about to read its test part. Call this before
-    reading; `is_begun` is as in `events_of`.
+    """Record in the ledger that a study is about to read its test part.
 
-    Returns the content of `ledger.json`: the studies that opened it before.
+    Call this before the part is read. `is_begun` is as in `events_of`. Returns the content of
+    `ledger.json`: how many studies opened the text before, and which was the first.
     """
     require_no_campaign(folder)
     path, registered = ledger_path(), read_registration(folder)
@@ -157,13 +160,12 @@ def open_in_ledger(
 
 
 def read_reuse(folder: ResultsFolder) -> Reuse | None:
-    """Return the ledger's record from when the test part was opened; None if no ledger was
-    asked."""
+    """Return ledger.json, which was sealed when the test part was opened, or None."""
     return read_as(Reuse, folder.path / LEDGER) if folder.has_sealed(LEDGER) else None
 
 
 def campaign_of(folder: ResultsFolder) -> Path | None:
-    """Return the folder of the campaign to which a results folder belongs, or None."""
+    """Return the campaign folder to which a results folder belongs, or None."""
     ideas = folder.path.resolve().parent.parent
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 

@@ -1,5 +1,7 @@
-"""Reading of results: records are checked against their seals (except timing) and returned as
-tidy tables."""
+"""Results of a study as tidy tables.
+
+Records are checked against their seals when they are read, except for times, which have no seal.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,9 @@ class Results:
         root: the root digest of the records that were read (`paribus.results.store`).
         looks: entries of the looks taken so far; () without a plan of looks.
         tested: folders of the trials' scores on the sealed test part; empty before it is opened.
-        held: folders of held-out scores, if not in the trials' own records (`judged`).
+        held: folders of held-out scores that replace those in the trials' records (`judged`).
         edited: keys of descriptive texts in study.json that differ from the registered ones;
-            `study` has the registered ones.
+            `study` has the registered texts.
     """
 
     path: Path
@@ -69,8 +71,11 @@ class Results:
 
     @cached_property
     def judged(self) -> Results:
-        """These results with the held-out scores that the verdict uses: those on the sealed test
-        part, once all trials have them (`paribus.results.heldout_part`)."""
+        """These results with the held-out scores that the verdict uses.
+
+        They are the scores on the sealed test part, once all trials have them
+        (`paribus.results.heldout_part`).
+        """
         if not self.tested or self.tested.keys() != self.trials.keys():
             return self
         blocks = {trial: home.read_json("tested.json") for trial, home in self.tested.items()}
@@ -93,14 +98,16 @@ class Results:
 
     @property
     def why_not_tested(self) -> str:
-        """Why a finished study has no scores on its sealed test part; empty if it has them, if a
-        trial is missing, or if no test part is sealed."""
+        """Why a finished study has no scores on its sealed test part, or "".
+
+        It is "" if the study has these scores, lacks trials, or has no sealed test part.
+        """
         if self.unfinished or not self.awaits_test:
             return ""
-        return "not every trial is evaluated on the sealed test part; run the study again"
+        return "not every trial was evaluated on the sealed test part; run the study again"
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
-        """Return the folder with the held-out scores of a trial."""
+        """Return the folder with a trial's held-out scores."""
         return self.held.get((trial.arm, trial.seed), trial)
 
     @property
@@ -118,7 +125,7 @@ class Results:
         return self.controls_among(self.trials)
 
     def controls_among(self, trials: Collection[Trial]) -> list[Control]:
-        """Return the controls, checked on these trials only."""
+        """Return the controls, checked only on the given trials."""
         form, folder = records_of(self.study), ResultsFolder(self.path)
         opened = folder.read_sealed(TEST_PART)
         records = [
@@ -136,21 +143,25 @@ class Results:
 
     @cached_property
     def must_be_finite(self) -> str:
-        """The metric without which a trial has diverged; empty for none."""
+        """Name of the metric that is not finite in a diverged trial, or "" if there is none."""
         return records_of(self.study).must_be_finite(self.registered)
 
     @cached_property
     def tuning_trials(self) -> Results | None:
-        """Results of the tuning trials, which are a separate study; None if tuning has not
-        started. Raises as `load_results` does."""
+        """Results of the tuning trials, which are a separate study; None before tuning starts.
+
+        Raises ParibusError if they cannot be read (see `load_results`).
+        """
         folder = ResultsFolder(self.path).tuning_trials
         return load_results(folder.path, trust=not self.study.is_foreign) if folder.exists else None
 
     # Records by (arm, seed)
 
     def read_each(self, name: str) -> dict[Trial, pa.Table]:
-        """Return the table `name` of every trial, by (arm, seed); without rows where a trial lacks
-        it. It is read once."""
+        """Return the table `name` of every trial, keyed by (arm, seed).
+
+        A trial that did not record it has an empty table. Tables are read once and cached.
+        """
         if name not in self._tables:
             is_held_out = name in ("evaluation.parquet", records_of(self.study).blocks)
             self._tables[name] = {
@@ -168,7 +179,7 @@ class Results:
 
     @property
     def trial_blocks(self) -> dict[Trial, pa.Table]:
-        """Sums of every block of the validation split, by (arm, seed)."""
+        """Sums over each block of held-out text, or scores of each item, by (arm, seed)."""
         return self.read_each(records_of(self.study).blocks)
 
     @cached_property
@@ -194,7 +205,7 @@ class Results:
 
     @cached_property
     def timing(self) -> dict[Trial, dict[str, float]]:
-        """timing.json by (arm, seed), of trials that have it; it has no seal."""
+        """Content of timing.json, which is not sealed, by (arm, seed); trials may lack it."""
         paths = {(f.arm, f.seed): f.path / "timing.json" for f in self.finished}
         return {
             trial: read_as(Timing, path).model_dump()
@@ -204,7 +215,7 @@ class Results:
 
     @cached_property
     def turns(self) -> dict[Trial, dict[str, float]]:
-        """Tokens per second and MiB of training, measured in turn and keyed by (arm, seed)."""
+        """Speed (tokens per second) and memory (MiB), measured in turns, by (arm, seed)."""
         by_trial: dict[Trial, dict[str, float]] = {}
         for row in self.throughput.to_pylist():
             scores = by_trial.setdefault((row["arm"], row["seed"]), {})
@@ -215,7 +226,7 @@ class Results:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """data.json: duplicates and leakage of the corpus; empty before a run."""
+        """Content of data.json: duplicates and leakage in the corpus; {} before a run."""
         return ResultsFolder(self.path).read_sealed(DATA)
 
     # Tidy tables: a row for each value, with its arm and seed
@@ -265,7 +276,7 @@ class Results:
 
     @cached_property
     def sampling(self) -> pa.Table:
-        """Consumption of trials: arm, seed, source, windows, tokens, bytes."""
+        """Data that trials consumed: arm, seed, source, windows, tokens, bytes."""
         rows = [
             {"arm": arm, "seed": seed, "source": source, **counts}
             for (arm, seed), trial in self.trials.items()
@@ -277,7 +288,7 @@ class Results:
 
     @cached_property
     def throughput(self) -> pa.Table:
-        """Timed speeds: arm, seed, kind, tokens, seconds, bytes."""
+        """Measurements of speed and memory: arm, seed, kind, tokens, seconds, bytes."""
         folder = ResultsFolder(self.path)
         if not folder.has_timed(self.trials):
             return joined({}, "kind", "tokens", "seconds")
@@ -314,8 +325,11 @@ class Results:
 
     @cached_property
     def score_rows(self) -> list[dict[str, Any]]:
-        """Rows of `scores` as dicts, without Arrow: it imports pandas, which takes as long as a
-        small analysis."""
+        """Rows of `scores` as dicts.
+
+        They are built without Arrow, because its import of pandas takes as long as a small
+        analysis.
+        """
         rows, columns = [], set(self.study.metrics)
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
@@ -362,10 +376,16 @@ class Results:
 
 
 def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:
-    """Read and verify the results folder at `path`. No code in it is run.
+    """Read and verify the results folder at `path`, without running code that it names.
 
-    Functions later called with its study run the custom code that it names only with `trust`. A
-    run may be in progress; trials that finish later are not included.
+    A run may be in progress; trials that finish later are not included.
+
+    Args:
+        path: the results folder.
+        trust: whether functions that are called with its study later may run its custom code.
+
+    Raises:
+        ParibusError: if a record is missing, damaged or changed.
     """
     folder = ResultsFolder(Path(path))
     root, written = root_digest(folder.path), folder.read_study(trust=trust)
@@ -380,7 +400,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
         as_model(form.trial_form, record, trial.path / "trial.json")
         owner, setting = (record["arm"], record["seed"]), study.setting_records[trial.arm]
         if owner != (trial.arm, trial.seed) or record["setting"] != setting:
-            raise trial.error("its records are of another trial, or have another setting")
+            raise trial.error("its records belong to another trial or have other settings")
         records[trial.arm, trial.seed] = record
     looks = tuple(read_looks(folder))
     needed = [trial for trial in needed_trials(study, looks) if trial not in records]
@@ -403,14 +423,17 @@ def last_row(table: pa.Table) -> dict[str, Any]:
 
 
 def trial_rows(arm: str, seed: int, table: pa.Table) -> pa.Table:
-    """Return the table of one trial with columns for arm and seed in front."""
+    """Return a trial's table with the leading columns arm and seed."""
     n = len(table)
     table = table.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int64()), n))
     return table.add_column(0, "arm", pa.repeat(pa.scalar(arm, pa.string()), n))
 
 
 def joined(tables: Mapping[Trial, pa.Table], *columns: str) -> pa.Table:
-    """Join tables of trials, with arm and seed in front. Without rows, it has these `columns`."""
+    """Concatenate the tables of trials, with the leading columns arm and seed.
+
+    If there are no rows, return an empty table with the columns arm, seed and `columns`.
+    """
     rows = [trial_rows(*trial, table) for trial, table in tables.items() if len(table)]
     if not rows:
         return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
@@ -419,7 +442,7 @@ def joined(tables: Mapping[Trial, pa.Table], *columns: str) -> pa.Table:
 
 
 def tidy_probes(table: pa.Table) -> pa.Table:
-    """Return a row for each value: step, probe, part, statistic, value, unit."""
+    """Convert probes.parquet to one row per value: step, probe, part, statistic, value, unit."""
     step, table = table["step"].to_numpy(), table.drop_columns(["step"])
     columns = [column.to_numpy() for column in table.columns]
     values = np.array(columns, np.float32).reshape(table.num_columns, len(step))
@@ -442,7 +465,7 @@ class Answers:
     """The answers of one trial to one task.
 
     Attributes:
-        right: [I] share of shot settings at which each question was answered correctly, in the
+        right: [I] share of shot settings in which each question was answered correctly, in the
             order in which questions were first asked.
         asked: number of answers, over all shot settings.
     """
@@ -452,7 +475,7 @@ class Answers:
 
 
 def answers_in(table: pa.Table) -> dict[str, Answers]:
-    """Return the answers of a trial by task, in the order of items.parquet."""
+    """Return a trial's answers by task, computed from its items.parquet."""
     tasks = table["task"].combine_chunks().dictionary_encode()
     codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()
     items = table["item"].to_numpy()

@@ -1,8 +1,7 @@
 """JSON records of a results folder, and the record formats of different trainers.
 
-A seal shows that a record is unchanged since it was written. The models here validate records
-without a seal, or records that are passed on as objects. Readers may then rely on every key of
-the model.
+A seal shows that a record has not changed since it was written. The models here validate records
+that have no seal or are passed on as objects, so that readers can rely on every key of the model.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Record(BaseModel):
-    """Base class of JSON records. Types are strict: neither `true` nor "3" is accepted as a
-    number."""
+    """Base class of JSON records. Types are strict: neither `true` nor "3" is a number."""
 
     model_config = ConfigDict(
         strict=True, extra="allow", frozen=True, allow_inf_nan=False, defer_build=True
@@ -46,7 +44,7 @@ class Record(BaseModel):
 
 
 def form(**keys: Any) -> Any:
-    """Return a record model that requires these keys with these types."""
+    """Create a record model that requires the given keys with the given types."""
     fields: dict[str, Any] = {key: (kind, ...) for key, kind in keys.items()}
     return create_model("table", __base__=Record, **fields)
 
@@ -58,7 +56,7 @@ class Empty(Record):
 
 
 class Registration(Record):
-    """registration.json: the keys on which readers rely."""
+    """registration.json: the keys that readers rely on."""
 
     study_digest: str
     seeds: list[int]
@@ -110,14 +108,14 @@ class RunsRecord(Record):
     """runs.json: the files of finished runs by other programs, and how each was used.
 
     Attributes:
-        exploratory: why nothing was registered before the runs existed; empty if it was.
+        exploratory: why the study was not registered before the runs existed, or "" if it was.
         files: number of files examined.
         excluded: {arm: number of crashed runs that were excluded}.
         refused, skipped: files that could not be read, and files of unknown format, with
             reasons.
         copies: number of duplicate runs, which were counted once.
-        copy_of: one duplicate, and the run that it duplicates.
-        notes: further cautions for readers: pairs of a code and a sentence.
+        copy_of: an example: a duplicate, and the run that it duplicates.
+        notes: further cautions for readers, as (code, sentence).
         sha256: digests of the files read, by path relative to the results folder.
     """
 
@@ -133,7 +131,7 @@ class RunsRecord(Record):
 
 
 class TrialJson(Record):
-    """trial.json, of any trainer."""
+    """trial.json: the keys that all trainers write."""
 
     arm: str
     seed: int
@@ -167,15 +165,15 @@ TRAINER = "trainer"
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """The records of a trainer that declares its controls.
+    """Format of a trainer's records. This base class is for trainers that declare their controls.
 
     Attributes:
         required: sealed files that every finished trial has.
-        trial_form: the model of trial.json.
+        trial_form: model of trial.json.
         packages: packages whose versions are registered.
-        blocks: the file with sums over items, or blocks of them.
-        aligned_by: column of that file that is equal in two arms with the same items.
-        finite: the metric without which a trial has diverged; empty if the trainer declares it.
+        blocks: file with the scores of items, or with sums over blocks of them.
+        aligned_by: column of `blocks` that is equal in two arms with the same items.
+        finite: metric that is not finite in a diverged trial; "" if the trainer declares it.
     """
 
     required: tuple[str, ...] = ("trial.json", "evaluation.json")
@@ -198,33 +196,39 @@ class RecordFormat:
         data: dict[str, Any],
         opened: dict[str, str],
     ) -> Evidence:
-        """Return the records of a trial that the checks use; `data` is data.json, and `opened`
-        test_part.json."""
+        """Return the records of a trial that the checks use.
+
+        Args:
+            folder: folder of the trial.
+            trial: content of trial.json.
+            data: content of data.json.
+            opened: content of test_part.json.
+        """
         return Evidence(folder.arm, folder.seed, trial)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
-        """Return the metric without which a trial has diverged; empty for none."""
+        """Return the metric that is not finite in a diverged trial, or "" if there is none."""
         return self.finite or str(registered.get(TRAINER, {}).get("must_be_finite", ""))
 
     def code(self) -> str:
-        """Return the digest of the training code; empty if it is not part of paribus."""
+        """Return the digest of the training code, or "" if the code is not part of paribus."""
         return ""
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
-        """Return the declared held-out texts."""
+        """Return the held-out texts that the study or its trainer declares."""
         stated = registered.get(TRAINER, {}).get("test")
         return [TextPart(role="test", **stated)] if stated else []
 
     def repeated_steps(self, setting: Any) -> int:
-        """Return the number of first steps of a trial that are trained again as a check."""
+        """Return how many first steps of a trial are trained again to check repeatability."""
         return 0
 
 
 class RunsRecords(RecordFormat):
-    """The records of finished runs of other programs."""
+    """Format of the records of finished runs by other programs."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return the checks of equality; only the budget can be read from logs."""
+        """Return the checks, of which only the budget can use evidence from logs."""
         return Checks({"data": not_recorded, "initial weights": not_recorded, "budget": as_logged})
 
 
@@ -233,20 +237,20 @@ RUNS_RECORDS = RunsRecords()
 
 
 def records_of(study: Study) -> RecordFormat:
-    """Return the format of the records of a study's trainer."""
+    """Return the record format of a study's trainer."""
     is_built_in = study.trainer in PROVIDED["records"]
     return provided("records", study.trainer) if is_built_in else DECLARED
 
 
 def training_flops(trial: Mapping[str, Any]) -> float | None:
-    """Return the FLOPs of a trial's training; None if they were not counted."""
+    """Return the FLOPs of a trial's training, or None if they were not counted."""
     per_token = trial.get("flops", {}).get("per_token")
     stated: float | None = trial.get("training_flops")  # by a finished run
     return stated if per_token is None else per_token * trial["tokens"]
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
-    """Yield each distinct value of `key` in trial.json files, with the first trial that has it."""
+    """Yield (first trial that has it, value) for each distinct value of `key` in trial.json."""
     seen: set[str] = set()
     last: Any = None  # mostly all are equal
     for trial, record in records.items():

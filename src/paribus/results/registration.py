@@ -1,4 +1,4 @@
-"""Registration: the analysis is fixed before the first run, and recorded.
+"""Registration: the record that fixes the analysis before the first run.
 
 `registration.json` is written by `paribus register` or the first `paribus run`. Later runs
 continue under it, or refuse and name what changed. A second stage (`paribus extend`) writes a
@@ -55,7 +55,7 @@ def registration(
     tasks: dict[str, Any],
     own_rule: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the registration of `study`, including source digests of custom code.
+    """Return the registration of `study`, including digests of its custom code.
 
     Args:
         study: the resolved study, with its final precision.
@@ -63,8 +63,8 @@ def registration(
         device: the kind of device on which it runs.
         metrics: the compared metrics as declared in code; units and directions are registered.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite, and the `standard` tasks by
-            version and digest (`paribus.engine.tasks.registered_tasks`); empty without tasks.
-        own_rule: the table of a custom rule (`Rule.record`); empty for a shipped rule.
+            version and digest (`paribus.engine.tasks.registered_tasks`); {} if there are no tasks.
+        own_rule: the table of a custom rule (`Rule.record`); {} for a built-in rule.
     """
     return {
         **from_study(study, tasks),
@@ -85,12 +85,12 @@ def registration(
 
 @cache
 def package_versions(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of installed packages; that of paribus is the source's version."""
+    """Return the versions of installed packages; for paribus, the version of the source code."""
     return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
 
 
 def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the registration that follows from the study and its tasks.
+    """Return the keys of the registration that follow from the study and its tasks.
 
     The study's digest covers arms, endpoints, margins, tests, looks, rule and tuning plan, which
     are in study.json.
@@ -106,14 +106,14 @@ def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
 
 
 def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
-    """Register `study` in its folder, or continue under its registration."""
+    """Register `study` in its folder, or check that it matches the existing registration."""
     folder.require_same(study)
     finished = [f"{a}/seed-{s}" for a, s in study.trials if folder.trial(a, s).is_finished]
     before, path = read_registration(folder), folder.path / FILE
     if before is None and finished:
         raise ParibusError(
-            f"{path} is missing though {len(finished)} trials are finished; restore it, or choose "
-            "another folder with --results",
+            f"{path} is missing, although {len(finished)} trials are finished; restore it, or "
+            "choose another folder with --results",
             code="missing",
         )
     if before is None:
@@ -128,8 +128,8 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
         return
     if differing := _differing({key: before[key] for key in wanted if key in before}, wanted):
         raise ParibusError(
-            f"{folder.path} was registered with other {some(differing)}; restore what was, or "
-            "choose another folder with --results",
+            f"{folder.path} was registered with a different {some(differing)}; restore the "
+            "registered state, or choose another folder with --results",
             code="different",
         )
     if edited := edited_words(study, before):
@@ -142,8 +142,10 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
 
 
 def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str, Any]) -> None:
-    """Replace the current registration by `wanted`, which records its digest, and keep the old
-    one as a numbered file."""
+    """Replace the current registration by `wanted`, and keep it as a numbered file.
+
+    The new registration records the digest of the one that it replaces.
+    """
     path = folder.path / FILE
     registered = read_json(path)
     before = folder.path / f"registration-{registered['number']}.json"
@@ -164,8 +166,8 @@ def utc_now() -> str:
 def repeats(study: Study) -> dict[str, dict[str, int]]:
     """Choose the trials to train again: {arm: {"seed", "steps"}} for arms with custom code.
 
-    `steps` is the number of first steps to train again. The seed is the first one, which is
-    trained in any case.
+    `steps` is the number of first steps to train again. The seed is the study's first one, which
+    is trained in any case.
     """
     form, settings = records_of(study), {arm: study.setting(arm) for arm in study.arms}
     return {
@@ -191,9 +193,9 @@ def why_unregistered(
     study: Study,
     trials: Mapping[tuple[str, int], dict[str, Any]],
 ) -> str:
-    """Return why the records in `folder` contradict the registration; "" if they agree.
+    """Return why the records in `folder` contradict the registration, or "" if they agree.
 
-    `trials` is trial.json by (arm, seed): their text and sources must be the registered ones.
+    `trials` has trial.json by (arm, seed), whose text and source files must be the registered ones.
     """
     registered = read_registration(folder)
     if registered is None:
@@ -205,16 +207,16 @@ def why_unregistered(
     for (arm, seed), trial in trials.items():
         own, data = registered["own_modules"].get(arm, {}), registered["data"].get(arm, {})
         if trial.get("data", {}) != data:
-            return f"trial {arm}/seed-{seed} has another text or tokenizer than was registered"
+            return f"trial {arm}/seed-{seed} used a text or tokenizer that was not registered"
         measuring = {name: registered[name] for name in MEASURING}
         recorded = {name: trial.get(name, {}) for name in MEASURING}
         if trial["own_modules"] != own or recorded != measuring:
-            return f"trial {arm}/seed-{seed} was made by other custom code than was registered"
+            return f"trial {arm}/seed-{seed} used custom code that was not registered"
     return ""
 
 
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:
-    """Return the registration in force; None where the folder has none."""
+    """Return the current registration, or None if the folder has none."""
     path = folder.path / FILE
     if not path.is_file():
         return None
@@ -227,9 +229,11 @@ MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
 
 
 def keep_sources(study: Study, results: Path) -> dict[str, str]:
-    """Copy the code and text files that `study` names to `results`; return {relative path:
-    SHA-256}. Files outside of the study's folder are not copied, except code of shipped
-    examples."""
+    """Copy the code and text files that `study` names to `results`.
+
+    Files outside the study's folder are not copied, except for code of built-in examples. Returns
+    {relative path: SHA-256}.
+    """
     files = [f for path in custom_code(study) for f in own_files(path, study.folder, f"'{path}'")]
     files += [t for t in study.facts.texts if t.is_file() and t.stat().st_size <= MOST_TEXT_BYTES]
     kept, root = {}, study.folder.resolve()

@@ -1,10 +1,10 @@
 """Software and hardware of trials: which differences are allowed, and what they can affect.
 
 A study can start on one machine and continue on another. A difference that cannot change a
-number (a file format's library, Python itself) is `declared`. A difference that can change last
-bits (another processor, thread count or version of PyTorch) is `not proven`: pairs are still
-compared, with a caution. Another kind of device, or another version of the training or measuring
-code, is `broken`: the arms were not treated equally.
+number (a file format's library, Python itself) is `declared`. A difference that can change the
+last bits of numbers (another processor, thread count or version of PyTorch) is `not proven`: pairs
+are still compared, with a caution. Another kind of device, or another version of the training or
+measuring code, is `broken`: the arms were not treated equally.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal
 Effect = Literal["broken", "not proven", "declared"]
 Environment = Mapping[str, Any]
 
-# Of these no number of a trial depends: they hold records, analyse them, or (our own version) are
-# stated more exactly by the digest of the source.
+# No number of a trial depends on these: they store or analyse records, or (our own version) are
+# identified more exactly by the digest of the source.
 WITHOUT_EFFECT = frozenset({"paribus", "pyarrow", "safetensors", "scipy"})
 ROUNDING = ("processor", "threads", "instructions", "kernels")
 # What must be equal for a trial to give the same bits again.
@@ -26,12 +26,14 @@ SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threa
 def differences(
     own: Environment, reference: Environment, *, pair: bool = False
 ) -> dict[str, tuple[Effect, str]]:
-    """Return the differences between two trials' environment.json: {name: (effect,
-    description)}.
+    """Return how the environments of two trials differ: {name: (effect, description)}.
 
-    `pair` is True for an arm and its reference at one seed. Scores at different seeds are never
-    compared with each other, so without `pair` a difference that may change last bits is only
-    `declared`, and stack sizes may differ.
+    Args:
+        own: environment.json of a trial.
+        reference: environment.json of the trial that it is compared with.
+        pair: whether they are an arm and its reference with the same seed. Scores with different
+            seeds are never compared, so a difference that may change last bits is then only
+            `declared`, and stack sizes may differ.
     """
     effects: dict[str, tuple[Effect, str]] = {}
 
@@ -40,7 +42,7 @@ def differences(
             effects[name] = effect, words or f"{name} {ours} against {theirs}"
 
     rounds: Effect = "not proven" if pair else "declared"
-    source = "the source of paribus that trains and measures is another"
+    source = "the code of paribus that trains and measures is different"
     note("code", "broken", own.get("code"), reference.get("code"), source)
     ours, theirs = _kind(own), _kind(reference)
     note("device", "broken", ours, theirs)
@@ -58,11 +60,11 @@ def differences(
         for earlier in environment.get("resumed_from", ()):
             last = {**environment, "resumed_from": ()}
             for name, (effect, words) in differences(last, last | earlier, pair=pair).items():
-                effects[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
+                effects[f"resumed: {name}"] = effect, f"training was resumed elsewhere: {words}"
     return effects
 
 
 def _kind(environment: Environment) -> str:
-    """Return the kind of device: "cpu", "mps" or "cuda"; for a GPU its name is recorded."""
+    """Return the kind of device: "cpu", "mps", or "cuda" for any name of a GPU."""
     name = str(environment.get("device"))
     return name if name in ("cpu", "mps") else "cuda"

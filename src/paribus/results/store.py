@@ -1,17 +1,18 @@
 """The results folder of a study: layout, writing and integrity.
 
-docs/reference/files.md lists the files of a folder and of a trial. manifest.json of the folder
-seals `OF_THE_STUDY`; that of a trial is written last: the trial is finished. Not in that list are
+docs/reference/files.md lists the files of a folder and of a trial. The folder's manifest.json seals
+`OF_THE_STUDY`. A trial's manifest.json is written last and marks the trial as finished. Not listed
+there are
 
-  .run/                         only while a run is under way: its queue (`paribus.runs.queue`)
-  trials/<arm>/seed-<n>/        of any trainer but the built-in engine
+  .run/                         only during a run: its queue (`paribus.runs.queue`)
+  trials/<arm>/seed-<n>/        for trainers other than the built-in engine
     item_scores.parquet         the score of each item
-    series.parquet              what was measured along training, by metric and step
-    output.log, machine.json    of a program: what it printed, and what it ran on
-    trial.jsonl                 of a program: what it said of itself (`paribus.trial`)
-  runs/<arm>/seed-<n>/out/      what a program wrote
-  worktrees/                    of programs, while a run is under way: copies of their commits,
-                                and what they are writing
+    series.parquet              measurements during training, by metric and step
+    output.log, machine.json    a program's output, and its machine
+    trial.jsonl                 a program's reports (`paribus.trial`)
+  runs/<arm>/seed-<n>/out/      files that a program wrote
+  worktrees/                    only during a run: checkouts of programs' commits, and the files
+                                that they are writing
 """
 
 from __future__ import annotations
@@ -81,14 +82,15 @@ class ResultsFolder(Folder):
 
     @cached_property
     def is_archive(self) -> bool:
-        """True for folders written by `paribus archive`, which have no weights and are read
-        only."""
+        """True for folders written by `paribus archive`, which are read-only and lack weights."""
         return is_regular(self.path / ARCHIVE)
 
     @property
     def records(self) -> Path:
-        """Folder of trials/, tuning/, test/, tasks/ and sources/: this folder, or a temporary
-        one with the extracted archive."""
+        """Folder that contains trials/, tuning/, test/, tasks/ and sources/.
+
+        It is this folder, or for an archive a temporary folder with its extracted files.
+        """
         if not self.is_archive:
             return self.path
         archive = self.path / ARCHIVE
@@ -115,8 +117,10 @@ class ResultsFolder(Folder):
         return read_seals(path) if os.path.lexists(path) else {}
 
     def has_sealed(self, name: str) -> bool:
-        """Return whether the study-wide record `name` is sealed. Raises ParibusError if it was
-        changed."""
+        """Return whether the study-wide record `name` is sealed.
+
+        Raises ParibusError if the record was changed after it was sealed.
+        """
         path, digest = self.path / name, self._sealed().get(name)
         if digest is None:
             return False  # it is sealed last: what is there without it is half of a pair
@@ -131,7 +135,7 @@ class ResultsFolder(Folder):
 
     @contextlib.contextmanager
     def sealing(self, name: str) -> Iterator[None]:
-        """Context manager: unseal the record `name`, and seal it after the body has written it."""
+        """Unseal the record `name` while the block writes it, then seal it again."""
         self._reseal(name, None)
         yield
         self._reseal(name, file_digest(self.path / name))
@@ -143,17 +147,19 @@ class ResultsFolder(Folder):
             write_json(self.path / MANIFEST, kept | ({name: digest} if digest else {}))
 
     def read_sealed(self, name: str) -> dict[str, Any]:
-        """Return the study-wide record `name`; {} if it is not written yet."""
+        """Return the study-wide record `name`, or {} if it has not been written."""
         return read_json(self.path / name) if self.has_sealed(name) else {}
 
     def read_runs(self) -> RunsRecord | None:
-        """Return runs.json; None for a study whose trials are trained by paribus."""
+        """Return runs.json, or None for a study whose trials are trained by paribus."""
         return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
 
     def runs_changed(self) -> str:
-        """Describe the files of runs by other programs that changed after they were judged; empty
-        if none did. Their recorded paths are relative to this folder, so that both may move
-        together."""
+        """Return a message if files of finished runs changed after they were judged, else "".
+
+        Recorded paths are relative to this folder, so that the files and this folder can be moved
+        together.
+        """
         record, home = self.read_runs(), self.path.absolute()
         judged = record.sha256 if record else {}
         paths = {Path(os.path.normpath(home / name)): digest for name, digest in judged.items()}
@@ -166,8 +172,10 @@ class ResultsFolder(Folder):
         return f"{many} changed after {self.path} was judged, such as {files[0]}" if files else ""
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the entries of repeated.json for `arms`, if the trial is still the one that was
-        repeated."""
+        """Return the entries of repeated.json for `arms`.
+
+        An entry is excluded if its trial has changed since it was repeated.
+        """
         return {
             arm: again
             for arm, again in self.read_sealed(REPEATED).items()
@@ -175,7 +183,7 @@ class ResultsFolder(Folder):
         }
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Return whether all `trials` have been timed."""
+        """Return whether the speed of all `trials` has been measured."""
         if not self.has_sealed(THROUGHPUT):
             return False
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
@@ -184,10 +192,13 @@ class ResultsFolder(Folder):
         }
 
     def read_study(self, *, trust: bool = False) -> Study:
-        """Return the study of the folder. Raises ParibusError without one."""
+        """Return the study in the folder. Raises ParibusError if there is none.
+
+        `trust` is whether custom code that the study names may run.
+        """
         if not self.exists:
             raise ParibusError(
-                f"{self.path} is not a results folder: it has no study.json; "
+                f"{self.path} is not a results folder, because it has no study.json; "
                 "give the folder that `paribus run` wrote",
                 code="missing",
             )
@@ -199,11 +210,11 @@ class ResultsFolder(Folder):
         # Hidden files are a lock, or what an interrupted first write has left.
         problem = ""
         if self.is_archive:
-            problem = "is an archive, which is read only"
+            problem = "is a read-only archive"
         elif self.path.exists() and not self.path.is_dir():
             problem = "is a file"
         elif not self.exists and any(path.name[0] != "." for path in self.path.glob("*")):
-            problem = "holds something that is not a study"
+            problem = "contains files that are not a study"
         if problem:
             raise ParibusError(
                 f"{self.path} {problem}; choose another folder with --results", code="different"
@@ -218,12 +229,14 @@ class ResultsFolder(Folder):
         differing = changes(*(substance(each.model_dump(mode="json")) for each in (kept, study)))
         if not differing:
             return
-        texts = [f"{key}: {a!s:.40} there, {b!s:.40} here" for key, (a, b) in differing.items()]
+        texts = [f"{key} = {a!s:.40} there, {b!s:.40} here" for key, (a, b) in differing.items()]
         way_out = "choose another folder with --results"
         if differing.keys() <= {"seeds", "stages"}:
-            way_out = f"add seeds when it is finished: `paribus extend {self.path}`; or {way_out}"
+            way_out = (
+                f"when it is finished, add seeds with `paribus extend {self.path}`; or {way_out}"
+            )
         raise ParibusError(
-            f"{self.path} holds a different study ({some(texts, MOST_NAMED)}); {way_out}",
+            f"{self.path} contains a different study ({some(texts, MOST_NAMED)}); {way_out}",
             code="different",
         )
 
@@ -234,12 +247,12 @@ class ResultsFolder(Folder):
 
     @contextlib.contextmanager
     def lock(self, *, swept: bool = True) -> Iterator[None]:
-        """Lock this folder against other runs. A folder that stays empty is removed again, with
-        the parents created for it. Raises ParibusError if another run holds the lock.
+        """Lock this folder against other runs. Raises ParibusError if another run holds the lock.
 
         The lock only saves work: a trial is sealed by an atomic rename, so two runs that write to
         the same folder lose nothing. Half-written files of killed runs are removed first, unless
-        `swept` is False because others may be writing now.
+        `swept` is False because other processes may be writing. If the folder is empty on exit, it
+        is removed with the parents that were created for it.
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
@@ -256,9 +269,9 @@ class ResultsFolder(Folder):
 
 @contextlib.contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Make `folder` and hold its lock. One that a dead process of this host left is taken over.
+    """Create `folder` if necessary, and hold its lock. Raises ParibusError if another run holds it.
 
-    Raises ParibusError if another run holds it.
+    A lock that a dead process on this host left is taken over.
     """
     lock = SoftFileLock(folder / LOCK)
     with errors_named(folder):
@@ -279,8 +292,7 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def lock_holder(folder: Path) -> tuple[int, str]:
-    """Return the process and the host that the lock file of `folder` names; (0, "") if it is not
-    locked."""
+    """Return (process id, host) from the lock file of `folder`, or (0, "") if it is unlocked."""
     with contextlib.suppress(OSError, ValueError):
         process, host, *_ = (folder / LOCK).read_text("utf-8").split()
         return int(process), host.partition("?")[0]  # from there on, the container
@@ -314,7 +326,7 @@ SEALED_TRIALS = "trials/*/*/manifest.json"
 def root_digest(path: Path) -> str:
     """Return SHA-256 over the lines of `sha256sum` for every registration and manifest.
 
-    Lines are in the order of paths. Raises ParibusError if one of the files cannot be read.
+    Lines are sorted by path. Raises ParibusError if one of the files cannot be read.
     """
     records = ResultsFolder(path).records
     files = {file.name: file for form in SEALED for file in path.glob(form)}
@@ -326,10 +338,10 @@ def root_digest(path: Path) -> str:
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
-    """Return the results folder of `study`: `results`, or `results/NAME` beside its file.
+    """Return `results` as a folder; the default is `results/NAME` beside the study file.
 
-    For a shipped example, or the study of a results folder, `results/NAME` is in the working
-    directory.
+    For a built-in example, or a study that was read from a results folder, the default is
+    `results/NAME` in the working directory.
     """
     if results:
         return ResultsFolder(Path(results))

@@ -1,4 +1,4 @@
-"""One trial's records, its weights, and the manifest that seals them."""
+"""A trial's records and weights, and the manifest that seals them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def weights_file(step: int | None = None) -> str:
 
 @dataclass(frozen=True)
 class TrialFolder(Folder):
-    """Folder of the records of the trial (`arm`, `seed`)."""
+    """Folder with the records of one trial."""
 
     arm: str
     seed: int
     has_weights: bool = True
-    """False in an archive and for tuning trials; the manifest still has the digests of the
-    weights."""
+    """Whether weights are kept. Archives and tuning trials keep only their digests, in the
+    manifest."""
 
     @property
     def label(self) -> str:
@@ -56,16 +56,16 @@ class TrialFolder(Folder):
 
     @property
     def is_finished(self) -> bool:
-        """True if its manifest exists, which is written last."""
+        """True if the manifest, which is written last, exists."""
         return is_regular(self.path / MANIFEST)
 
     @property
     def seal(self) -> str | None:
-        """Digest of its manifest, which depends on every sealed record; None if not finished."""
+        """Digest of the manifest, which depends on every sealed record; None if not finished."""
         return file_digest(self.path / MANIFEST) if self.is_finished else None
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write the record `name` atomically, with sorted keys. Raises ParibusError."""
+        """Write the record `name` atomically, with sorted keys."""
         write_json(self.path / name, value)
 
     def read_json(self, name: str) -> Any:
@@ -73,37 +73,42 @@ class TrialFolder(Folder):
         return read_json(self.path / name)
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return the table `name` with those of `columns` that it has; all by default. Raises
-        ParibusError."""
+        """Read a Parquet file; it is empty if a finished trial did not record it.
+
+        Raises ParibusError if the file is damaged, or missing although it is sealed. `columns` are
+        as in `Folder.read_columns`.
+        """
         is_absent = self.is_finished and name not in self.sealed
         if is_absent and not is_regular(self.path / name):
             return pa.table({column: pa.nulls(0, pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
-        """Write the final weights by parameter name, or the weights after `step`."""
+        """Write weights, keyed by parameter name: the final ones, or those after `step`."""
         import safetensors.numpy  # of the engine: what reads a finished study does without
 
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
         write_bytes(self.path / weights_file(step), content)
 
     def read_weights(self, step: int | None = None) -> dict[str, np.ndarray]:
-        """Return the final weights by parameter name, or those after `step` if it was kept
-        (`training.keep`, `keep_every`). Raises ParibusError."""
+        """Return weights, keyed by parameter name: the final ones, or those after `step`.
+
+        Raises ParibusError if they were not kept (`training.keep`, `training.keep_every`).
+        """
         import safetensors.numpy  # of the engine: what reads a finished study does without
 
         path = self.path / weights_file(self.require_weights(step))
         return safetensors.numpy.load_file(regular_path(path))
 
     def require_weights(self, step: int | None) -> int | None:
-        """Return the step whose weights `read_weights` reads, None for the last.
+        """Return the step whose weights `read_weights` reads; None stands for the last step.
 
         Raises ParibusError if they were not kept.
         """
         if not self.has_weights:
             raise ParibusError(
-                f"trial {self.label} has no weights, because its folder is an archive or a round "
-                "of tuning; use the results folder of the run, or run the study again",
+                f"trial {self.label} has no weights, because it is archived or a tuning trial; use "
+                "the results folder of the run, or run the study again",
                 code="missing",
             )
         if step is None or step == self.read_json("trial.json").get("iterations"):
@@ -111,15 +116,15 @@ class TrialFolder(Folder):
         if step not in self.kept_steps:
             known = ", ".join(map(str, self.kept_steps)) or "none"
             raise ParibusError(
-                f"trial {self.label} has no weights of step {step}; kept before the last: {known}. "
-                "Name steps in training.keep before the study is run",
+                f"trial {self.label} has no weights for step {step} (earlier steps that were kept: "
+                f"{known}); add the step to training.keep before the study is run",
                 code="missing",
             )
         return step
 
     @property
     def kept_steps(self) -> list[int]:
-        """Steps before the last whose weights are in the folder."""
+        """Steps before the last step whose weights are in the folder."""
         names = (path.name for path in self.path.glob("weights-*.safetensors"))
         return sorted(int(match[1]) for match in map(KEPT.fullmatch, names) if match)
 
@@ -132,7 +137,7 @@ class TrialFolder(Folder):
         return not self.has_weights and is_weights(name)
 
     def finish(self, names: Sequence[str] = CANONICAL) -> None:
-        """Seal the records: the trial is then finished, and checked whenever it is read."""
+        """Seal the records, which marks the trial as finished."""
         names = (*names, *map(weights_file, self.kept_steps))
         digests = {name: file_digest(self.path / name) for name in names}
         write_json(self.path / MANIFEST, digests)
@@ -149,7 +154,7 @@ class TrialFolder(Folder):
                 raise self.error(problem)
 
     def error(self, why: str) -> ParibusError:
-        """Return the error for a trial with missing, changed or foreign records."""
+        """Return a ParibusError for a trial whose records are missing, changed or foreign."""
         return ParibusError(
             f"trial {self.label}: {why}; delete {self.path} and run again", code="changed"
         )

@@ -1,4 +1,4 @@
-"""Studies: arms as overrides, endpoints, seeds and decision rule; loading, and shipped examples."""
+"""Studies: their specification, loading, tuning and built-in examples."""
 
 from paribus.study.custom_code import own_digests
 from paribus.study.load import (

@@ -1,4 +1,4 @@
-"""Base classes and types of specifications: frozen, strictly typed, without unknown keys."""
+"""Base classes and field types of a study: frozen, strictly typed, without unknown keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BREAKS = re.compile("[\t\n\r\u2028\u2029]")
 
 def _line(value: str) -> str:
     if BREAKS.search(value):
-        raise ValueError(f"{value!r:.60} has a line break; use a single line of text")
+        raise ValueError(f"{value!r:.60} has a line break or a tab; use a single line of text")
     return value
 
 
@@ -43,7 +43,7 @@ Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Spec(BaseModel):
-    """Base class of every part of a study; values are never mutated or clamped."""
+    """Base class of a study and its tables; values are never mutated or clamped."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
@@ -55,31 +55,34 @@ class TrialSetting(Spec):
 
     @property
     def own_named(self) -> dict[str, str]:
-        """Import paths of all custom code that a trial uses, keyed by the module's position in
-        the model or by the study key that names it."""
+        """Import paths of all custom code that a trial uses.
+
+        Keys are the position of a custom module in the model, or the study key that names the code.
+        """
         return {}
 
     @property
     def own_parts(self) -> tuple[str, ...]:
-        """Sorted import paths of the custom code that computes, without code that only supplies
-        text."""
+        """Sorted import paths of custom code that computes, excluding code that supplies text."""
         named = self.own_named.items()
         return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
 
 
 class Part(Spec):
-    """A specification with nested tables, hashable by its values."""
+    """Base class of tables that are hashable although they may contain dicts."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
 
 
 def later(default: Any) -> Any:
-    """Annotate a key that was added later: dumps leave out its default, so that digests of older
-    records do not change."""
+    """Return a `Field` whose value is excluded from dumps if it equals `default`.
+
+    It is for keys that are added to a study: the digests of studies without the key do not change.
+    """
     return Field(exclude_if=lambda value: value == default)
 
 
 def shortened(name: str, suffix: str = "") -> str:
-    """Return `name` with `suffix`, with `name` truncated to the allowed length."""
+    """Append `suffix` to `name`, truncating `name` so that the result has a valid length."""
     return name[: MOST_NAME - len(suffix)] + suffix

@@ -1,6 +1,6 @@
-"""Resolve names that a user may choose: a shipped one, or custom code by its import path.
+"""Resolution of names in a study: a built-in part, or custom code by its import path.
 
-Shipped parts are found in their folders (`declared`). Optimizers, losses, rules, corpora and
+Built-in parts are found in their packages (`declared`). Optimizers, losses, rules, corpora and
 backends are all resolved in this way, with the same errors for unknown names.
 """
 
@@ -21,22 +21,22 @@ from paribus.study.custom_code import load_own
 
 
 class Options(Spec):
-    """Base class of the options of an optimizer, a loss or a backend: fields with defaults."""
+    """Base class of the options of an optimizer, a loss or a backend; each field has a default."""
 
 
 def undecorated(*args: Any) -> Any:
-    """Raise TypeError: the placeholder of a declaration that decorates no function yet."""
-    raise TypeError("this declaration decorates no function")
+    """Raise TypeError; the default `function` of a declaration that decorates no function yet."""
+    raise TypeError("this declaration has no function; use it as a decorator")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decorated:
-    """Decorator that declares a function as a part that studies can name: `@schedule("name")`.
+    """Base class of decorators that make a function available to studies: `@schedule("name")`.
 
     Attributes:
-        name: Its name in studies.
-        options: Class of its options.
-        function: The function.
+        name: name of the function in studies.
+        options: class of the function's options.
+        function: the decorated function.
     """
 
     name: str = field(kw_only=False)
@@ -47,11 +47,12 @@ class Decorated:
         kind = type(self).__name__.lower()
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(
-                f"{kind} {self.name!r}: its name must be a string: @{kind}('my_{kind}')"
+                f"the name of a {kind} must be a string, not {self.name!r}; write "
+                f"@{kind}('my_{kind}')"
             )
 
     def __call__(self, function: Callable[..., Any]) -> Self:
-        """Return the declaration with `function` attached."""
+        """Return a copy of this declaration with `function` attached."""
         return replace(self, function=function)
 
 
@@ -61,10 +62,17 @@ Declared = TypeVar("Declared")
 def find_declared(
     name: str, kind: type[Declared], where: str, package: str, folder: Path
 ) -> Declared:
-    """Return the `kind` named `name`: one that `package` declares, or custom code by its import
-    path.
+    """Return the built-in or custom part with the given name.
 
-    `where` is the study's key, for errors. Raises ParibusError.
+    Args:
+        name: the name of a part that `package` declares, or the import path of a custom one.
+        kind: class of the part.
+        where: the study key that holds the name, for errors.
+        package: package of the built-in parts.
+        folder: folder at which import paths start.
+
+    Raises:
+        ParibusError: if there is no such part.
     """
     word = kind.__name__.lower()
     known = declared(package, kind)  # type: ignore[type-var]
@@ -73,8 +81,8 @@ def find_declared(
     own = load_own(name, f"{where} = '{name}'", word, kind, folder)
     if known.get(own.name, own) is not own:
         raise ParibusError(
-            f"{where} = '{name}': its name '{own.name}' is also that of a shipped "
-            "one, so records could not tell them apart; give it another name"
+            f"{where} = '{name}' is named '{own.name}' like a built-in {word}, so records could "
+            f"not distinguish them; rename your {word}"
         )
     return own
 
@@ -87,19 +95,26 @@ def load_new(
     folder: Path,
     taken: Iterable[str],
 ) -> Iterator[Declared]:
-    """Yield the custom parts at these import paths. Their names must not be in `taken`.
+    """Load custom parts and check that their names are free.
 
-    `key` (the study's key) and `word` (the kind of part) are for errors. Raises ParibusError.
+    Args:
+        paths: import paths of the parts.
+        key: the study key that lists the paths, for errors.
+        word: the kind of part, for errors.
+        kind: class of the parts.
+        folder: folder at which the import paths start.
+        taken: names that are already in use.
+
+    Raises:
+        ParibusError: if a part cannot be loaded, or its name is taken or contains a slash.
     """
     names = set(taken)
     for path in paths:
         where = f"{key} = '{path}'"
         own = load_own(path, where, word, kind, folder)
         if own.name in names or "/" in own.name:
-            rule = "a name has no '/'" if "/" in own.name else "the name is taken"
-            raise ParibusError(
-                f"{where}: a {word} cannot be named '{own.name}': {rule}; give it another name"
-            )
+            rule = "a name cannot contain '/'" if "/" in own.name else "that name is taken"
+            raise ParibusError(f"{where} is named '{own.name}', but {rule}; rename your {word}")
         names.add(own.name)
         yield own
 
@@ -110,24 +125,39 @@ def require_declared(
     where: str,
     word: str,
     package: str,
-    own: str = "your own is 'file.py:name'",
+    own: str = "name your own as 'file.py:name'",
 ) -> Declared:
-    """Return the part `name` of the `known` ones, which `package` declares.
+    """Return `known[name]`. Raises ParibusError with a suggestion if the name is unknown.
 
-    Raises ParibusError, which says how to use custom code (`own`).
+    Args:
+        name: name of the part.
+        known: parts by name.
+        where: the study key that holds the name, for errors.
+        word: the kind of part, for errors.
+        package: package that declares the `known` parts, for errors.
+        own: how to use a custom part, for errors.
     """
     if name not in known:
         raise ParibusError(
-            f"{where}: there is no {word} '{name}': {nearest(name, known)}; they are declared in "
-            f"{package.replace('.', '/')}/; {own}",
+            f"{where}: unknown {word} '{name}'; {nearest(name, known)}; built-in ones are declared "
+            f"in {package.replace('.', '/')}/; {own}",
             code="unknown",
         )
     return known[name]
 
 
 def read_options(model: type[Options], given: Mapping[str, Any], where: str, name: str) -> Options:
-    """Return `given` as an instance of the options `model` of the part `name`. Raises
-    ParibusError."""
+    """Validate the options of a part, and return them as an instance of `model`.
+
+    Args:
+        model: class of the options.
+        given: options from the study.
+        where: the study key that holds the options, for errors.
+        name: name of the part, for errors.
+
+    Raises:
+        ParibusError: if an option is unknown or invalid.
+    """
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:

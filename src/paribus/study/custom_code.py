@@ -1,10 +1,11 @@
-"""Custom code: loading it by its import path, and its source files with their digests.
+"""Loading of custom code by its import path, and digests of its source files.
 
-`file.py:name` is a name in a file, relative to the study. The file may import installed packages.
+The import path `file.py:name` is an object in a file whose path is relative to the study's folder.
+The file may import installed packages.
 
-For digests nothing is run. The source of a part is its file and what that imports from beside it:
-every `import` and `from` of a module below the study's folder, and so on. Modules imported by a
-name computed at run time are not included, nor are files read as data.
+Digests are computed without running any code. The source of a part is its file and, recursively,
+every module that it imports from below the study's folder. Modules that are imported by a name
+computed at run time are not included, nor are files that are read as data.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from paribus.explain import explain
 from paribus.study.base import TrialSetting
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
-EXAMPLES = Path(__file__).resolve().with_name("examples")  # studies that ship, and their code
+EXAMPLES = Path(__file__).resolve().with_name("examples")  # built-in studies and their code
 OWN_FOLDERS: list[str] = []  # of custom code, which this process added to `sys.path`
 SOURCES = "sources"  # in a results folder: the files that its study names
 # {file: "file:" and its SHA-256}; files as they are named below the study's folder.
@@ -48,10 +49,17 @@ def load_own(
     wanted: type | Callable[[object], bool],
     folder: Path,
 ) -> Any:
-    """Return the object at import path `path`, if it is an instance of `wanted` or `wanted`
-    accepts it.
+    """Import a custom object and check its type.
 
-    `where` and `kind` are for the errors. Raises ParibusError.
+    Args:
+        path: import path of the object.
+        where: the study key that holds the path, for errors.
+        kind: the kind of object, for errors.
+        wanted: class of the object, or a predicate that it must satisfy.
+        folder: folder at which the path starts.
+
+    Raises:
+        ParibusError: if the object does not exist, cannot be imported or is of another type.
     """
 
     def is_wanted(value: object) -> bool:
@@ -60,31 +68,32 @@ def load_own(
     file, _, name = path.partition(":")
     if not file.endswith(".py") or not name:
         raise ParibusError(
-            f"{where} must be 'file.py:name'; import what is in a package in a file of yours"
+            f"{where} must be 'file.py:name'; to use code from a package, import it in such a file"
         )
     module = _load(own_file(file, folder, where).resolve(), folder, where)
     value = getattr(module, name, None)
     if is_wanted(value):
         return value
     known = [name for name, value in vars(module).items() if is_wanted(value)]
-    why = f"no {kind} of that name: {nearest(name, known)}"
+    why = f"the file has no {kind} with that name; {nearest(name, known)}"
     if callable(value):
         why = f"'{name}' may lack its decorator or base class; {nearest('', known)}"
     raise ParibusError(f"{where}: {why}", code="unknown")
 
 
 def own_file(name: str, folder: Path, where: str) -> Path:
-    """Return the path of the user's file `name`, relative to the study's `folder`.
+    """Return the path of the custom file `name` in the study's `folder`.
 
-    If the folder has no such file, return the file of that name that ships beside an example: an
-    example is found by its name, and its relative paths start at the working directory.
+    If the folder has no such file, return the file with that name beside a built-in example. An
+    example is loaded by name, so its relative paths start at the working directory.
     """
     shipped = {path.name: path for path in EXAMPLES.glob("*/*.py")}
     file = folder / name
     file = file if is_regular(file) else shipped.get(name, file)
     if not is_regular(file):
         raise ParibusError(
-            f"{where}: no file {file}; paths start at the study's folder", code="missing"
+            f"{where}: {file} does not exist; give a path relative to the study's folder",
+            code="missing",
         )
     return file
 
@@ -113,9 +122,9 @@ def _load(file: Path, folder: Path, where: str) -> ModuleType:
 
 
 def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
-    """Return the source digests of each entry of `setting.own_named`, by its key.
+    """Return the digests of a trial's custom code, under the keys of `setting.own_named`.
 
-    Files are relative to `folder`. Raises ParibusError if a source does not exist.
+    Paths are relative to `folder`. Raises ParibusError if a source file does not exist.
     """
     return {
         key: _sources(path, key if "." in key else f"model.modules.{key}", folder)
@@ -124,8 +133,13 @@ def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
 
 
 def digests_of(names: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
-    """Return the source digests of each import path among `names`; `key` of the study names
-    them."""
+    """Return the digests of custom code, keyed by import path.
+
+    Args:
+        names: names of parts; those that are not import paths are skipped.
+        key: the study key that holds the names, for errors.
+        folder: folder at which import paths start.
+    """
     return {name: _sources(name, key, folder) for name in names if ":" in name}
 
 
@@ -137,25 +151,30 @@ def _sources(path: str, where: str, folder: Path) -> Sources:
 
 
 def source_name(file: Path, folder: Path) -> str:
-    """Return a source's path in the records: relative to the study's folder; the name of a shipped
-    example's file."""
+    """Return a source file's name in the records.
+
+    It is the path relative to the study's folder, or the file name for code of a built-in example.
+    """
     return os.path.relpath(file, file.parent if file.is_relative_to(EXAMPLES) else folder.resolve())
 
 
 def changed_sources(earlier: Sources, now: Sources) -> set[str]:
-    """Return the files that differ between two sources of a part."""
+    """Return the files that were added, removed or changed."""
     return {file for file, _ in earlier.items() ^ now.items()}
 
 
 def sources_folder(results: Path) -> Path:
-    """Return the folder at which relative paths start, for a study read from a results folder."""
+    """Return the folder at which the relative paths of a results folder's study start."""
     return results / SOURCES if (results / SOURCES).is_dir() else results
 
 
 def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
-    """Return {file: content} of the source of `file.py:name`: the file, and what it imports.
+    """Return {file: content} for the file in an import path and the files that it imports.
 
-    `folder` is where a file's path starts; `where` is for the error.
+    Args:
+        path: import path, `file.py:name`.
+        folder: folder at which the path starts.
+        where: the study key that holds the path, for errors.
     """
     file, root = own_file(path.partition(":")[0], folder, where).resolve(), folder.resolve()
     if not file.is_relative_to(root) or file.is_relative_to(EXAMPLES):

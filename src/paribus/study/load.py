@@ -1,4 +1,4 @@
-"""Loading of studies: shipped examples by name, other TOML files by path."""
+"""Loading of studies: built-in examples by name, TOML files by path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = "first-steps"  # the folder of examples that are listed first
 
 
 def shipped_studies() -> dict[str, Study]:
-    """Load the shipped examples, by name, folder by folder."""
+    """Load the built-in examples, keyed by name and ordered by folder."""
     files = sorted(EXAMPLES.glob("*/*.toml"), key=lambda file: (file.parent.name != FIRST, file))
     return {file.stem: load_study(file.stem) for file in files}
 
@@ -32,16 +32,18 @@ def load_study(
     *,
     trust: bool = False,
 ) -> Study:
-    """Load a study by the name of a shipped example or the path of a TOML file.
+    """Load a study by the name of a built-in example or the path of a TOML file.
 
-    `source` can also be the content of such a file as a dict; its relative paths start at the
-    working directory.
+    Args:
+        source: the name or the path. It can also be the path of a `study.json` in a results
+            folder, or a dict with the content of a study file, whose relative paths start at the
+            working directory.
+        overrides: values by dotted key of the shared setting or the study itself, such as
+            {"training.iterations": 20, "seeds": [1, 2]}.
+        trust: whether custom code that a `study.json` names may run.
 
-    It can also be the `study.json` of a results folder; custom code that it names is run only
-    with `trust`.
-
-    `overrides` are dotted keys of the shared setting or the study itself, such as
-    {"training.iterations": 20, "seeds": [1, 2]}. Raises ParibusError with one line on bad input.
+    Raises:
+        ParibusError: if the study is invalid.
     """
     if isinstance(source, Mapping):
         table, folder, label, is_json = copy.deepcopy(dict(source)), Path.cwd(), "study", False
@@ -64,7 +66,7 @@ def load_study(
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None and study.tuning.chosen:
         raise ParibusError(
-            f"{label}: tuning.chosen is written when the tuning is done; remove it from the study "
+            f"{label}: tuning.chosen is written when tuning is finished; remove it from the study "
             "file"
         )
     return study
@@ -77,7 +79,7 @@ def parse_study(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Build a `Study` from plain tables, as `built` does, and check that it can be tuned."""
+    """Build a `Study` from a plain dict (see `built`) and check that it can be tuned."""
     study = built(table, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None:
         tuning_study(study)
@@ -85,16 +87,16 @@ def parse_study(
 
 
 def read_study(path: Path, *, folder: Path, foreign: bool) -> Study:
-    """Read a study.json; its relative paths start at `folder`."""
+    """Read a study.json whose relative paths start at `folder`."""
     table = unstamped(read_json(path), str(path))
     return built(table, folder=folder, label=str(path), foreign=foreign)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Parse `key=value` from a command line; a value that is not TOML is a string."""
+    """Parse `key=value` from a command line. A value that is not valid TOML is a string."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
+        raise ParibusError(f"'{text}' must have the form key=value: training.iterations=20")
     try:
         table = tomllib.loads(f"value = {value}")
     except (ValueError, RecursionError):
@@ -103,21 +105,21 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
-    """Return the text, the folder at which relative paths start, and its name for errors."""
+    """Return a study's text, the folder at which its paths start, and its name for errors."""
     name = os.fspath(source)
     if os.sep not in name and not name.endswith((".toml", ".json")):
         known = {file.stem: file for file in EXAMPLES.glob("*/*.toml")}
         if name in known:
             return known[name].read_text("utf-8"), Path.cwd(), name
         raise ParibusError(
-            f"no study '{name}': {nearest(name, known)}; give your own by its path, such as "
-            f"./{name}.toml",
+            f"there is no built-in study '{name}'; {nearest(name, known)}; load a study of your "
+            f"own by its path, such as ./{name}.toml",
             code="unknown",
         )
     path = Path(source)
     text = read_text(
         path,
         STUDY_BYTES,
-        missing=f"no study file {path}; give the path of a TOML file",
+        missing=f"study file {path} does not exist; give the path of a TOML file",
     )
     return text, path.resolve().parent, path.name

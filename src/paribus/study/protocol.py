@@ -1,9 +1,9 @@
-"""The protocol of trainers, and of the readers of their sections of a study file.
+"""Interfaces of trainers and of the formats of their study sections.
 
-A trainer turns (arm, seed) into records. It declares what it measures and holds equal
-(`Declaration`) and yields a `TrialRecord` for each trial. A `StudyFormat` reads its sections, and
-gives the analysis the facts that it needs as data (`StudyFacts`, `ArmFacts`). Reading records runs
-no custom code.
+A trainer turns (arm, seed) into records. It declares its metrics and its controls (`Declaration`),
+and yields a `TrialRecord` for each trial. A `StudyFormat` validates the trainer's sections of a
+study file, and provides the facts that the analysis needs as data (`StudyFacts`, `ArmFacts`).
+Reading records runs no custom code.
 """
 
 from __future__ import annotations
@@ -25,56 +25,62 @@ class Trainer(Protocol):
     """Protocol of trainers: `declare` is called first, then `run` while trials are missing."""
 
     def declare(self, study: Study) -> Declaration:
-        """Return the metrics and controls of its trials. Raises ParibusError on bad sections."""
+        """Return the metrics and controls of the study's trials.
+
+        Raises ParibusError if the trainer's sections are invalid.
+        """
         ...
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Train `trials`, and yield the record of each when it is finished.
+        """Train `trials`, and yield (trial, record) when a trial is finished.
 
-        `study.setting(arm)` has the settings of a trial.
+        `study.setting(arm)` returns the settings of an arm's trials.
         """
         ...
 
 
 class Sections(TrialSetting, Part):
-    """Sections of a study file for a custom trainer, unvalidated."""
+    """Unvalidated sections of a study file for a custom trainer."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class StudyFormat:
-    """Reader of a trainer's sections."""
+    """Base class of formats, which validate and interpret a trainer's sections of a study file."""
 
     model: type[BaseModel]
-    """The model of its sections of a study file, and of those of an arm that a trial needs."""
+    """Pydantic model of the trainer's sections of a study file."""
     setting_model: type[BaseModel]
+    """Pydantic model of a trial's settings: the sections that arms override."""
     loss: str = ""
-    """The held-out loss of its trials in nats per token; empty if it has no such metric."""
+    """Name of the metric of held-out loss in nats per token, or "" if there is none."""
     defaults: Mapping[str, Any] = MappingProxyType({"inference": {"target": "this item set"}})
-    """Defaults of the sections that are not the trainer's, by name; of tables key by key."""
+    """Defaults of sections that all trainers share, by name; tables are merged key by key."""
     free: Sequence[tuple[str, ...]] = ()
-    """Tables whose keys the user chooses, by their path."""
+    """Paths of tables whose keys the user chooses."""
     is_closed: bool = True
-    """Whether the validation of a trial's setting refuses unknown keys."""
+    """Whether the validation of a trial's settings refuses unknown keys."""
     alternatives: Mapping[str, str] = MappingProxyType({})
-    """Pairs of keys for the same thing: an override of one replaces the other."""
+    """Keys that exclude each other: an override of a key removes its alternative."""
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the table of a study file with its short forms written out."""
+        """Return the table of a study file with its short forms expanded."""
         return table
 
     def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-        """Return the trainer's sections of a study file, validated; `known` are all other keys."""
+        """Validate and return the trainer's sections of a study file.
+
+        `known` are the keys of the other sections, which errors can suggest.
+        """
         sections = self._validated(self.model, table, known)
         return {name: getattr(sections, name) for name in self.model.model_fields}
 
     def shared(self, study: Study) -> dict[str, Any]:
-        """Return the dumped sections that arms override."""
+        """Return a dump of the sections that arms override."""
         return study.model_dump(include=set(self.setting_model.model_fields))
 
     def setting(self, shared: dict[str, Any]) -> Any:
-        """Return a trial's settings: `shared`, with an arm's overrides applied, after
-        validation."""
+        """Validate and return a trial's settings; `shared` has an arm's overrides applied."""
         return self._validated(self.setting_model, shared)
 
     def _validated(
@@ -86,39 +92,42 @@ class StudyFormat:
             raise ParibusError(self.word(explain(error, model, known))) from None
 
     def word(self, problem: str) -> str:
-        """Return a problem with the keys named as in a study file."""
+        """Return an error message with its keys renamed to those of a study file."""
         return problem
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides in the order in which they are applied."""
+        """Return dotted overrides as (key, value) in the order in which they are applied."""
         return list(overrides.items())
 
     def validate(self, study: Study) -> None:
         """Raise ParibusError if the arms of a study cannot be compared or tuned."""
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return the facts of a study for the analysis; by default none."""
+        """Return facts about a study for the analysis; by default none."""
         return StudyFacts()
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return an arm's facts for the analysis; by default none."""
+        """Return facts about an arm for the analysis; by default none."""
         return ArmFacts()
 
     def tuning_problem(self, key: str) -> str:
-        """Return why a key cannot be tuned; empty if it can."""
+        """Return why a key cannot be tuned, or "" if it can."""
         return ""
 
     def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
-        """Return the sections of the study that tunes `study`."""
+        """Return sections that the tuning study of `study` replaces.
+
+        `asks` is whether its trials answer the questions of tasks.
+        """
         return {}
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return the overrides of a tuning trial of `arm`, besides the arm's own."""
+        """Return overrides for the tuning trials of `arm`, in addition to those of the arm."""
         return {}
 
 
 class OwnFormat(StudyFormat):
-    """The format of custom trainers, whose sections have no models."""
+    """The format of custom trainers, whose sections are not validated."""
 
     setting_model = Sections
     is_closed = False
@@ -131,7 +140,7 @@ class OwnFormat(StudyFormat):
         return table
 
     def shared(self, study: Study) -> dict[str, Any]:
-        """Return all tables that are no study's own."""
+        """Return a dump of all tables that `Study` does not declare."""
         return study.model_dump(include=set(study.model_extra or ()))
 
 
@@ -142,7 +151,7 @@ def require_stacked(study: Study, feature: str) -> None:
     """Raise ParibusError unless the study uses the built-in engine, which `feature` needs."""
     if study.trainer != STACKED:
         raise ParibusError(
-            f"'{study.name}' is run by trainer '{study.trainer}'; {feature} needs the trainer "
-            f"'{STACKED}'",
+            f"{feature} needs the trainer '{STACKED}', but study '{study.name}' uses "
+            f"'{study.trainer}'",
             code="unsupported",
         )

@@ -1,7 +1,7 @@
-"""Studies of finished runs by other programs: the section `[runs]` and how it is read.
+"""Studies of finished runs: the section `[runs]` and its validation.
 
-Nothing is trained: the trainer `runs` finds the runs of each arm in logs and tables
-(`paribus.readers`). If runs are unpaired (`inference.test = "welch_t"`, the default here), a
+Nothing is trained: the trainer `runs` finds each arm's runs in logs and tables that other programs
+wrote (`paribus.readers`). If runs are unpaired (`inference.test = "welch_t"`, the default here), a
 seed only numbers the runs of an arm, and runs with equal seeds have nothing in common.
 """
 
@@ -26,7 +26,7 @@ TO_TARGET = "_to_target"
 
 
 class Score(Part):
-    """A score of every run, by its name in the run's files."""
+    """A score to compare, which the files of every run contain."""
 
     better: Literal["lower", "higher"]
     """Which direction is an improvement."""
@@ -37,15 +37,16 @@ class Score(Part):
     digits: Annotated[int, Field(ge=0, le=12)] = 4
     """Number of decimal places shown."""
     by_item: bool = False
-    """Whether it is the mean of per-item scores in the files, with equally many items in every
-    run."""
+    """Whether the score is the mean of per-item scores in the files. All runs then need the same
+    number of items."""
 
 
 class RunsSection(Part):
     """The section `[runs]`: files, columns, and scores to compare."""
 
     paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Files, folders and patterns, relative to the study file; `new=runs/*.txt` names the arm."""
+    """Files, folders and patterns, relative to the study file; `new=runs/*.txt` assigns files to
+    the arm `new`."""
     reader: str = ""
     """A reader's name, or a custom reader `file.py:name`; by default each file's format is
     recognised."""
@@ -57,9 +58,9 @@ class RunsSection(Part):
     label: str = ""
     """The arm's name in the files; by default its name in the study."""
     metric: str = ""
-    """The column with the score's name, in a long table with a row for each score."""
+    """The column of score names, in a long table with one row per score."""
     value: str = ""
-    """The column with the score's value, in a long table."""
+    """The column of score values, in a long table."""
     step: str = ""
     """The column of steps, if a run has several rows in a table."""
     item: str = ""
@@ -67,14 +68,14 @@ class RunsSection(Part):
     at_step: Number | None = None
     """The step at which scores are read; by default the last one."""
     target: Number | None = None
-    """A value of the primary score. The budget that a run needs to reach it is compared too, as
-    `steps_to_target`, `tokens_to_target` and `seconds_to_target`, as far as curves record it."""
+    """A value of the primary score. The budgets that runs need to reach it are compared too, as
+    `steps_to_target`, `tokens_to_target` and `seconds_to_target`, if curves record them."""
     crashed: Literal["data", "exclude"] = "data"
     """How to treat a run whose primary score is not finite. `data` counts it as a result, so
-    that an arm that loses more runs is never called better. `exclude` drops it, for a fault
-    of the machine. Counts are reported."""
+    that an arm that loses more runs is never called better. `exclude` drops it, for hardware
+    faults. The number of such runs is reported."""
     stopped_early: Literal["ask", "ok"] = "ask"
-    """How to treat runs that are marked crashed or failed but have a score. `ok` says that a
+    """How to treat runs that are marked crashed or failed but have a score. `ok` means that a
     planned budget stopped them."""
     where: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Conditions that runs must meet, such as `lr=0.01`; other runs are excluded."""
@@ -94,14 +95,14 @@ class RunsSetting(TrialSetting, Part):
 
 
 class RunsFormat(StudyFormat):
-    """The format of studies of finished runs."""
+    """Format of studies of finished runs."""
 
     model = setting_model = RunsSetting
     defaults = MappingProxyType({"inference": {"target": "this item set", "test": "welch_t"}})
     free = (("runs", "scores"),)
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the table with each arm's name as its `runs.label`, unless the arm sets one."""
+        """Return the table with `runs.label` of each arm set to the arm's name by default."""
         arms = table.get("arms")
         if not isinstance(arms, dict):
             return table
@@ -114,12 +115,12 @@ class RunsFormat(StudyFormat):
         return table | {"arms": labelled}
 
     def sections(self, table: dict[str, Any], known: Any) -> dict[str, Any]:
-        """Return the validated section `[runs]` without defaults."""
+        """Validate the section `[runs]`, and return it without defaults."""
         section = super().sections({"runs": {}} | table, known)["runs"]
         return {"runs": section.model_dump(mode="json", exclude_defaults=True)}
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return the seeds for which `arm` has no run."""
+        """Return an arm's facts: the seeds for which it has no run."""
         return ArmFacts(absent=study.setting(arm).runs.without)
 
     def validate(self, study: Study) -> None:
@@ -128,18 +129,18 @@ class RunsFormat(StudyFormat):
         for endpoint in study.endpoints:
             if endpoint.metric not in known:
                 raise ParibusError(
-                    f"endpoint '{endpoint.metric}' is not a score: add [runs.scores."
+                    f"endpoint '{endpoint.metric}' is not a declared score; add [runs.scores."
                     f"{endpoint.metric}] with its direction, or {nearest(endpoint.metric, known)}"
                 )
 
 
 def section_of(study: Study) -> RunsSection:
-    """Return the section `[runs]` that arms share."""
+    """Return the section `[runs]` of a study, which its arms share."""
     return section_from(study.runs)
 
 
 def declared(study: Study) -> dict[str, Metric]:
-    """Return the metrics of the study's runs by name, including the budgets to the target."""
+    """Return the metrics of the study's runs by name, including budgets to reach the target."""
     section = section_of(study)
     metrics = {
         name: Metric(
@@ -162,7 +163,7 @@ def declared(study: Study) -> dict[str, Metric]:
 
 
 def section_from(table: Any) -> RunsSection:
-    """Return the section in a table. Raises ParibusError if it is invalid."""
+    """Validate a table as the section `[runs]`. Raises ParibusError if it is invalid."""
     try:
         return RunsSection.model_validate(table)
     except ValidationError as error:

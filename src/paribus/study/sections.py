@@ -1,6 +1,6 @@
-"""Tables of a study file besides the trainer's sections: arms, endpoints, inference, and so on.
+"""Tables of a study file that all trainers share: arms, endpoints, inference, and so on.
 
-Each table is validated here by itself; `Study` checks that tables agree.
+Each table is validated by itself here; `Study` checks that the tables are consistent.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Interaction(Spec):
     def _compares_two_things(self) -> Self:
         arms = [*self.of, *self.than]
         if len(set(arms)) < len(arms):
-            raise ValueError(f"{arms} name an arm twice; name each once, on one side")
+            raise ValueError(f"{arms} contain an arm twice; name each once, on one side")
         return self
 
 
@@ -77,7 +77,7 @@ class Endpoint(Spec):
 
 
 class Inference(Spec):
-    """The tests of contrasts: level, power, and what claims are about."""
+    """Tests of contrasts: level, power, and the population that claims are about."""
 
     test: Literal["paired_t", "welch_t"] = "paired_t"
     """The deciding test on seed means: the paired t, or Welch's t for unpaired runs (the default
@@ -105,12 +105,12 @@ class Inference(Spec):
     into contiguous blocks, because they are not independent."""
     choice: Literal["with_lack_of_fit", "propagated", "fixed"] = "with_lack_of_fit"
     """For tuned studies: whether errors include the choice of each arm's values or ignore it
-    ("fixed"). "with_lack_of_fit" gives each arm the vertex of a parabola through the best
+    ("fixed"). "with_lack_of_fit" chooses for each arm the vertex of a parabola through the best
     learning rate (or other positive number) of its grid and that rate's neighbours. Its error has
     two parts: other tuning seeds would give another vertex, and the loss curve is not a parabola.
-    "propagated" includes the first part alone, as studies before 2026-11-27 did. If the best
+    "propagated" includes only the first part, as studies before 2026-11-27 did. If the best
     value lacks two neighbours, both use the best candidate tried and estimate the error by
-    redrawing tuning seeds."""
+    resampling the tuning seeds."""
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Square of the first stage's weight, if `paribus extend` ever adds a second stage. It is
     fixed before any result is seen, so that the second stage may have any size."""
@@ -122,11 +122,14 @@ class Inference(Spec):
 
     @property
     def claims_new_questions(self) -> bool:
-        """True if claims from tasks are about new questions."""
+        """True if claims about tasks generalise to new questions."""
         return self.target != "this item set"
 
     def claims_new_items(self, metric: Metric) -> bool:
-        """Return whether claims about `metric` are about new items, resampled with the seeds."""
+        """Return whether claims about `metric` generalise to new items.
+
+        Items are then resampled together with the seeds.
+        """
         if metric.items == QUESTIONS:
             return self.claims_new_questions
         return self.target == "new items" and metric.record in HELD_OUT
@@ -136,8 +139,8 @@ class Stability(Spec):
     """Rules for divergence and spikes of a training loss, and for an unstable baseline."""
 
     smoothing_steps: Steps = 10
-    """Number of last steps whose mean is the final loss; a final loss above the first is
-    divergence."""
+    """Number of last steps whose mean is the final loss. A run whose final loss is above its first
+    loss has diverged."""
     median_steps: Steps = 20
     """Number of previous steps whose median and MAD define a spike."""
     mad_multiplier: Annotated[float, Field(gt=0)] = 8.0
@@ -149,7 +152,7 @@ class Stability(Spec):
 
     @property
     def steps_needed(self) -> int:
-        """Number of steps of the shortest run that can be checked for events."""
+        """Smallest number of steps with which a run can be checked for events."""
         return max(self.smoothing_steps, self.median_steps + self.spike_steps)
 
 
@@ -168,18 +171,21 @@ class Decision(Spec):
     """Smallest gain on `benefit`: in the endpoint's unit, or as a share for endpoints compared
     as ratios (throughput, memory)."""
     unreachable: Literal["refuse", "accept"] = "refuse"
-    """Whether to register a study that cannot reach a verdict. Its rule cannot adopt any arm or
-    its hypotheses name impossible outcomes, because seeds are too few or a limit, benefit or
-    endpoint is missing; or it has a single arm."""
+    """Whether to refuse or accept a study that cannot reach a verdict: it has a single arm, or its
+    rule cannot adopt any arm, or its hypotheses name impossible outcomes. The reason can be too few
+    seeds, or a missing limit, benefit or endpoint."""
 
 
 class Resources(Spec):
-    """Hardware of a trial. It affects speed and the last bits of results, so it is a control and
-    is recorded for every trial, but it is not part of the study's digest."""
+    """Hardware of a trial.
+
+    It affects speed and the last bits of results, so it is a control and is recorded for every
+    trial, but it is not part of the study's digest.
+    """
 
     devices_per_trial: Annotated[int, Field(ge=1)] | None = None
     """Number of devices of one machine that train a trial together by data parallelism. 1 trains
-    one trial at a time on a device; None trains several trials on it side by side."""
+    one trial at a time on each device; None trains several trials on a device side by side."""
     checkpoint_activations: bool = False
     """Whether blocks store only their inputs and recompute the rest in the backward pass: less
     memory, and a third more operations (Chen et al. 2016). Needs devices_per_trial."""
@@ -200,7 +206,7 @@ class Resources(Spec):
 
 
 class Plan(Spec):
-    """Plan of interim looks at the data."""
+    """Plan of interim analyses (looks)."""
 
     looks: Annotated[
         tuple[Annotated[int, Field(gt=0, le=MOST_SEEDS)], ...],
@@ -213,7 +219,7 @@ class Hypothesis(Spec):
     """A statement that the verdicts of a study support or contradict."""
 
     name: Name
-    """Its name in verdicts and pages."""
+    """Name of the hypothesis in verdicts and pages."""
     statement: Prose
     """The expectation, in words."""
     arms: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -223,10 +229,13 @@ class Hypothesis(Spec):
     supported_by: Outcomes
     """Outcomes of verdicts, such as "ADOPT", or rows of the study's rule, such as "row 3"."""
     contradicted_by: Outcomes = ()
-    """Outcomes, named in the same way, that contradict it."""
+    """Outcomes or rows that contradict the hypothesis."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
         if both := set(self.supported_by) & set(self.contradicted_by):
-            raise ValueError(f"'{min(both)}' would both support and contradict '{self.name}'")
+            raise ValueError(
+                f"'{min(both)}' would both support and contradict '{self.name}'; remove it from "
+                "supported_by or contradicted_by"
+            )
         return self

@@ -55,8 +55,7 @@ LEARNING_RATE = "training.optimizer.learning_rate"
 
 
 def _split_seeds(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a study's table with `seeds = { looks = ... }` split into a list of seeds and a
-    plan."""
+    """Return a study's table with `seeds = { looks = ... }` replaced by a seed list and a plan."""
     seeds = table.get("seeds")
     if not isinstance(seeds, dict):
         return table
@@ -68,7 +67,7 @@ def _split_seeds(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
-    """Fill in the metric that tuning selects by: `loss`, else the first primary endpoint."""
+    """Fill in `tuning.select` if it is missing: `loss`, else the first primary endpoint."""
     tuning, endpoints = table.get("tuning"), table.get("endpoints")
     if not isinstance(tuning, dict) or tuning.get("select"):
         return table
@@ -79,7 +78,7 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
 
 
 def format_of(trainer: object) -> Any:
-    """Return the format of a trainer's studies. Raises ParibusError if it is unknown."""
+    """Return the study format of a trainer. Raises ParibusError if the trainer is unknown."""
     if isinstance(trainer, dict) and trainer.get("kind") == COMMAND:  # a table of its options
         trainer = COMMAND
     if isinstance(trainer, str) and trainer in PROVIDED["format"]:
@@ -88,8 +87,8 @@ def format_of(trainer: object) -> Any:
         return provided("function", "own_format")
     known = nearest(str(trainer), PROVIDED["format"])
     raise ParibusError(
-        f"trainer = {trainer!r:.80} is unknown: {known}; your own is "
-        f"'file.py:name', and a table [trainer] has kind = '{COMMAND}'",
+        f"trainer = {trainer!r:.80} is unknown; {known}; name your own as "
+        f"'file.py:name', or add kind = '{COMMAND}' to a table [trainer]",
         code="unknown",
     )
 
@@ -104,13 +103,13 @@ class Study(Spec):
     model_config = ConfigDict(extra="allow")
 
     name: Name
-    """Name of its results folder."""
+    """Name of the study and of its results folder."""
     trainer: Word = STACKED
     """The trainer of its trials: a name, or a custom trainer `file.py:name`."""
     title: Title = ""
-    """Title of its pages; by default its name."""
+    """Title of the study's pages; by default its name."""
     question: Prose = ""
-    """Its question in a sentence: the first line of card and page."""
+    """The study's question in one sentence: the first line of the card and the page."""
     baseline: Name = "baseline"
     """The arm with which other arms are compared."""
     arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
@@ -133,14 +132,14 @@ class Study(Spec):
     """Expectations, and the verdicts that would support or contradict them."""
     interactions: dict[Name, Interaction] = Field(default_factory=dict)
     """Interactions by name: whether an effect depends on something else. They are tested on
-    every primary endpoint, as a family of their own."""
+    every primary endpoint, as a separate family."""
     tuning: Tuning | None = None
     resources: Resources = Resources()
 
-    # Where relative paths of the study start. Not part of the study: it moves with the file.
+    # Folder at which relative paths start. Not part of the study: it moves with the file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
-    # Whether a results folder gave it: then the code that it names is somebody else's.
+    # Whether the study was read from a results folder, whose code may be somebody else's.
     _is_foreign: bool = PrivateAttr(default=False)
 
     def __repr__(self) -> str:
@@ -150,7 +149,7 @@ class Study(Spec):
 
     @property
     def called(self) -> dict[str, str]:
-        """Display name of every arm: its title, or its name without one. Records use names."""
+        """Display names by arm: the arm's title, or its name if it has none. Records use names."""
         return {name: arm.title or name for name, arm in self.arms.items()}
 
     @property
@@ -188,8 +187,8 @@ class Study(Spec):
         for arm, reference in self.contrasts:
             if not self.differences(arm):
                 raise ParibusError(
-                    f"arm '{arm}' does not differ from '{reference}'; give it a `set` of "
-                    "overrides, or to an arm of a command a ref or args",
+                    f"arm '{arm}' does not differ from '{reference}'; add overrides to its `set`, "
+                    "or a ref or args if a command trains it",
                     code="conflict",
                 )
         return self
@@ -197,7 +196,7 @@ class Study(Spec):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return a section of its trainer."""
+            """Return a section of the trainer."""
 
     @property
     def format(self) -> Any:
@@ -215,7 +214,7 @@ class Study(Spec):
 
     @cached_property
     def setting_records(self) -> dict[str, dict[str, Any]]:
-        """Settings of every arm's trials, as trial.json has them."""
+        """Settings of each arm's trials, as they are written to trial.json."""
         return {arm: self.setting(arm).model_dump(mode="json") for arm in self.arms}
 
     @cached_property
@@ -249,13 +248,15 @@ class Study(Spec):
         return None if reference == arm else reference
 
     def differences(self, arm: str) -> dict[str, tuple[Any, Any]]:
-        """Return all differences of `arm`: {dotted key: (its reference's value, its own)}."""
+        """Return how `arm` differs: {dotted key: (value of its reference, value of the arm)}."""
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
 
     def share_tokens(self, arm: str, reference: str) -> bool:
-        """Return whether both arms have the same tokenizer, so that losses per token are
-        comparable."""
+        """Return whether two arms have the same tokenizer.
+
+        Only then are their losses per token comparable.
+        """
         return self.arm_facts(arm).tokenizer == self.arm_facts(reference).tokenizer
 
     @property
@@ -298,8 +299,7 @@ class Study(Spec):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the study without descriptive texts, hardware and tuned values
-        (`substance`)."""
+        """SHA-256 of the study's `substance`: no descriptive texts, hardware or tuned values."""
         return digest(stamped(substance(self.model_dump(mode="json"))))
 
 
@@ -319,23 +319,27 @@ def _problems(study: Study) -> Iterator[str]:
     }
     if not study.is_paired and (needs := [name for name, stated in paired.items() if stated]):
         yield (
-            f'{" and ".join(needs)} need pairs, and inference.test = "welch_t" has none; state '
-            'test = "paired_t" if runs of one seed share data and initial values'
+            f'{" and ".join(needs)} need pairs, but inference.test = "welch_t" has none; set '
+            'test = "paired_t" if runs with the same seed share data and initial values'
         )
     if study.interactions and study.plan:
-        yield "interactions do not go with looks; state seeds as a list"
+        yield "interactions cannot be combined with looks; give seeds as a list"
     if study.resources != Resources() and study.trainer != STACKED:
-        yield f"[resources] is of the trainer '{STACKED}', and this study's is '{study.trainer}'"
+        yield (
+            f"[resources] needs trainer = '{STACKED}', but the trainer is '{study.trainer}'; "
+            "remove [resources]"
+        )
     yield from _endpoint_problems(study)
 
 
 def _unknown_names(study: Study) -> Iterator[str]:
     if len(set(study.seeds)) < len(study.seeds):
-        yield f"seeds {list(study.seeds)} name one twice; each seed is one trial"
+        yield f"seeds {list(study.seeds)} contain a duplicate; list each seed once"
     if study.baseline not in study.arms:
         yield (
-            f"baseline '{study.baseline}' is not an arm; add [arms.{study.baseline}], or name the "
-            f'one that the others are compared with: baseline = "{next(iter(study.arms))}"'
+            f"baseline '{study.baseline}' is not an arm; add [arms.{study.baseline}], or name "
+            f"the arm that the others are compared with, such as baseline = "
+            f'"{next(iter(study.arms))}"'
         )
     references = [arm.reference for arm in study.arms.values() if arm.reference]
     sides = [arm for each in study.interactions.values() for arm in (*each.of, *each.than)]
@@ -343,18 +347,24 @@ def _unknown_names(study: Study) -> Iterator[str]:
         if arm not in study.arms:
             yield (f"arm '{arm}' is not in arms {sorted(study.arms)}: {nearest(arm, study.arms)}")
         elif arm in sides and study.reference(arm) is None:
-            yield f"interactions name '{arm}', which is compared with nothing and has no effect"
+            yield (
+                f"interactions name arm '{arm}', which has no effect because it is not compared "
+                "with another arm; name other arms"
+            )
 
 
 def _plan_problems(study: Study) -> Iterator[str]:
     n_seeds, stages = len(study.seeds), study.stages
     if stages and (len(stages) < 2 or min(stages) < 2 or sum(stages) != n_seeds):
-        yield f"stages {list(stages)} do not fit {n_seeds} seeds; `paribus extend` adds a stage"
+        yield (
+            f"stages {list(stages)} do not add up to {n_seeds} seeds in two or more stages of at "
+            "least 2; remove stages, and add one with `paribus extend`"
+        )
     if study.plan is None:
         return
     looks = study.plan.looks
     if stages:
-        yield "a study with looks has no second stage; list the seeds, or plan more looks"
+        yield "a study with looks cannot have a second stage; list the seeds, or plan more looks"
     if not looks[1:] or looks[0] < LEAST_PAIRS or looks[-1] != n_seeds:
         yield (
             f"looks {list(looks)} must be two or more, the first at {LEAST_PAIRS} seeds or later "
@@ -368,23 +378,26 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
     metrics = [endpoint.metric for endpoint in study.endpoints]
     primary = [endpoint.metric for endpoint in study.judged]
     if len(set(metrics)) < len(metrics):
-        yield f"endpoints {metrics} name a metric twice; state each once"
+        yield f"endpoints {metrics} contain a duplicate; list each metric once"
     if not primary:
-        yield "no endpoint is primary; mark what decides with primary = true"
+        yield "no endpoint is primary; mark the deciding one with primary = true"
     for endpoint in study.endpoints:
         # Of runs that are there already nobody may have thought of a margin.
         if endpoint.primary and endpoint.margin is None and study.trainer != RUNS:
             yield (
-                f"the primary endpoint '{endpoint.metric}' has no margin; state the smallest "
+                f"the primary endpoint '{endpoint.metric}' has no margin; set it to the smallest "
                 "difference that matters, such as margin = 0.02"
             )
         if endpoint.smallest_effect is not None and not endpoint.primary:
-            yield f"'{endpoint.metric}' has smallest_effect; mark it primary = true, or remove that"
+            yield (
+                f"endpoint '{endpoint.metric}' has smallest_effect but is not primary; set "
+                "primary = true or remove smallest_effect"
+            )
     if (benefit := study.decision.benefit) is None:
         return
     if benefit not in metrics:
         hint = nearest(benefit, metrics)
-        yield f"decision.benefit = '{benefit}' is not an endpoint of the study: {hint}"
+        yield f"decision.benefit = '{benefit}' is not an endpoint of the study; {hint}"
     if benefit in primary or study.plan:
         yield (
             f"decision.benefit = '{benefit}' must be an endpoint that is not primary, in a study "
@@ -400,8 +413,10 @@ def first_stage(study: Study) -> Study:
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """Return a dumped study without descriptive texts, hardware, tuned values and accepted
-    warnings."""
+    """Return the parts of a dumped study that its digest covers.
+
+    Excluded are descriptive texts, hardware, tuned values and `decision.unreachable`.
+    """
 
     def without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
         return {key: value for key, value in table.items() if key not in keys}
@@ -417,11 +432,11 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
 
 
 def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: str = "") -> None:
-    """Set the dotted `key` of a dumped study or setting, in place; its validation refuses unknown
-    keys.
+    """Set a dotted key in a dumped study or setting, in place.
 
-    In tables whose keys the user chooses (`FREE`, and those of the trainer's `form`) the rest of
-    the dotted key is one name.
+    Raises ParibusError for unknown keys, except for those that the later validation refuses. In
+    tables whose keys the user chooses (`FREE`, and those of the trainer's `form`), the rest of the
+    dotted key is a single name.
     """
     node, path, free = tree, key.split("."), -1
     for table in (*FREE, *form.free):
@@ -437,8 +452,8 @@ def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: st
             node = node.setdefault(part, {})
         if not isinstance(node, dict):
             raise ParibusError(
-                f"{where}unknown key '{key}': '{'.'.join(path[: depth + 1])}' = {node!r} can only "
-                "be set as a whole; set all of it",
+                f"{where}unknown key '{key}', because '{'.'.join(path[: depth + 1])}' = {node!r} "
+                "is not a table; set it as a whole",
                 code="unknown",
             )
     node[path[-1]] = value
@@ -451,7 +466,7 @@ def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: st
 def tuning_of(study: Study) -> Tuning:
     """Return the tuning of a study. Raises ParibusError if it has none."""
     if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' tunes nothing; add a table [tuning]")
+        raise ParibusError(f"study '{study.name}' has no tuning; add a table [tuning]")
     return study.tuning
 
 
@@ -462,10 +477,10 @@ def built(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Build a `Study` from plain tables; its relative paths start at `folder`.
+    """Build a `Study` from a plain dict; its relative paths start at `folder`.
 
     Custom code that a `foreign` study names is not run (see `paribus.study.trust`). Raises
-    ParibusError in one line.
+    ParibusError, whose message begins with `label`.
     """
     try:
         study = Study.model_validate(table)

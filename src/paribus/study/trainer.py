@@ -1,6 +1,6 @@
-"""What a trainer declares and records, and the facts of a study that its analysis needs.
+"""Declarations and records of trainers, and facts of a study for its analysis.
 
-A study names its trainer (`trainer = "stacked"`, the built-in engine, by default).
+A study names its trainer; the default is `trainer = "stacked"`, the built-in engine.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Place = Annotated[int, Field(ge=0, lt=2**63)]
 
 @validated(frozen=True, config=ConfigDict(defer_build=True))
 class TestText:
-    """The test text of a trainer's scores, identified by its digest as in the ledger.
+    """The text on which a trainer's test scores are measured, identified as in the ledger.
 
     Attributes:
         digest: SHA-256 of the text.
-        corpus: SHA-256 of the text that it was cut from; empty if unknown.
-        start, stop: its position in that text, in bytes; a stop of None is the end.
+        corpus: SHA-256 of the corpus that the text was cut from, or "" if unknown.
+        start, stop: range of bytes in the corpus. A stop of None is the end of the corpus.
     """
 
     __test__ = False  # nothing for pytest, whatever its name
@@ -48,11 +48,11 @@ class Declaration:
 
     Attributes:
         metrics: metrics that its trials score.
-        controls: names of the controls, which must be equal in both trials of a pair; each with
-            the prefixes of study keys by which an arm declares a difference.
+        controls: values that must be equal in both trials of a pair, by name; each with the
+            prefixes of study keys by which an arm declares that they differ.
         by_item: metrics that are means over items, for which every trial records each item's
             score.
-        must_be_finite: the metric without which a trial has diverged; empty for none.
+        must_be_finite: a trial without a finite value of this metric has diverged; "" for none.
         test: the text on which scores are measured; None if it is not declared.
         about: further data to register, such as a program's commit.
     """
@@ -70,20 +70,19 @@ class TrialRecord:
     """Results of one trial.
 
     Attributes:
-        scores: value by metric; a missing metric was not measured.
-        items: by metric, the score of each item, in the same order in all trials and of equal
-            weight.
-        losses: training loss of each step, in which divergence and spikes are detected; may be
-            empty.
-        controls: evidence by control; it holds if values are equal. A missing control is not
-            proven.
+        scores: values by metric; a missing metric was not measured.
+        items: by metric, the score of each item, in the same order in all trials and with equal
+            weights.
+        losses: training loss at each step, used to detect divergence and spikes; may be empty.
+        controls: evidence by control; a control holds if both trials have equal values, and is
+            unproven if it is missing.
         diverged_at: the first step, from 0, that was not finite; None if all were.
         seconds: training time.
         steps: the step of each entry of `losses`, if not 1, 2, 3 and so on.
         curves: by metric, its values along training as (step, value).
         about: further data for trial.json.
-        files: content of further records to seal, by file name; only names that its format
-            knows.
+        files: content of further records to seal, by file name; only names that the trainer's
+            format knows.
     """
 
     scores: Mapping[str, float]
@@ -105,7 +104,8 @@ class ArmFacts:
     Attributes:
         steps, tokens: the length of training; None if unknown.
         learning_rate: None if unknown.
-        tokenizer: losses per token can be compared between arms that have the same one.
+        tokenizer: identity of the tokenizer; arms with the same one can be compared by loss per
+            token.
         curve_tokens: tokens seen by each point of the held-out curve.
         absent: seeds of the study for which the arm has no trial.
     """
@@ -123,8 +123,8 @@ class StudyFacts:
     """Facts of a study for the analysis, from the trainer's sections.
 
     Attributes:
-        target: the loss up to which budgets are counted; None without a target.
-        seals_test: whether a part of the text is sealed for the verdict.
+        target: the loss that runs must reach when their budgets are compared, or None.
+        seals_test: whether a part of the text is sealed until the verdict.
         texts: files of text and vocabulary that the study names, as absolute paths.
     """
 

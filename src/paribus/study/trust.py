@@ -1,8 +1,7 @@
-"""Custom code that a study names, and trust in it.
+"""Custom code that a study names, and the check that it may run.
 
-A study file is the user's own, and so is the code beside it. A results folder may come from
-anyone and is opened for reading. Code that it names is run only after the user was shown it and
-passed `--trust`.
+A study file and the code beside it belong to the user. A results folder may come from anyone. Code
+that it names runs only if the user passes `--trust`, after an error that names the code.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SHOWN = 4  # import paths in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
-    """Return the import paths of all custom code that `study` names, including the rule."""
+    """Return the import paths of all custom code that `study` names, without duplicates."""
     trained = [path for arm in study.arms for path in study.setting(arm).own_named.values()]
     measuring = [path for key in MEASURING.values() for path in _own(study, key)]
     import_paths = [name for name in (study.trainer, study.decision.rule) if ":" in name]
@@ -36,13 +35,12 @@ def custom_code(study: Study) -> tuple[str, ...]:
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
-    """Return the import paths of custom code that a training step of `arm` runs, including
-    probes."""
+    """Return the import paths of custom code that runs in a training step of `arm`."""
     return (*study.setting(arm).own_parts, *_own(study, "probes.own"))
 
 
 def _own(study: Study, key: str) -> tuple[str, ...]:
-    """Return the import paths at a key of the engine's sections; () for other trainers."""
+    """Return the import paths at a study key of the built-in engine, or () for other trainers."""
     return attrgetter(key)(study) if study.trainer == STACKED else ()
 
 
@@ -54,8 +52,11 @@ def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
 
 
 def require_trust(study: Study) -> None:
-    """Raise ParibusError if running `study` would run untrusted code of a results folder, or use
-    kept files that differ from the registered ones. Nothing is imported here."""
+    """Raise ParibusError if `study` would run untrusted code or use changed files.
+
+    Code is untrusted if a results folder names it. Files in its `sources/` must equal the
+    registered ones. Nothing is imported here.
+    """
     runs = ""
     if study.is_foreign and study.trainer == COMMAND:
         words = study.program.command
@@ -66,22 +67,21 @@ def require_trust(study: Study) -> None:
     folder = study.folder.parent if is_kept else study.folder
     if runs:
         raise ParibusError(
-            f"{folder} is a results folder, and running its study runs {runs}. Read that; if you "
-            "trust it, pass --trust (trust=True)",
+            f"{folder} is a results folder, and running its study runs {runs}. Read it first; if "
+            "you trust it, pass --trust (trust=True)",
             code="untrusted",
         )
     if is_kept and (changed := changed_files(folder)):
-        raise ParibusError(f"{'; '.join(changed)}; restore what was registered", code="changed")
+        raise ParibusError(f"{'; '.join(changed)}; restore the registered files", code="changed")
 
 
 def changed_files(results: Path) -> list[str]:
-    """Return a line for each file in `sources/` of a results folder that differs from the
-    registered one."""
+    """Return a message for each file in `sources/` that was changed after registration."""
     registration, kept = results / "registration.json", results / SOURCES
     if not kept.is_dir() or not is_regular(registration):
         return []
     return [
-        f"{kept / name} was changed after it was registered"
+        f"{kept / name} was changed after registration"
         for name, digest in read_json(registration)["sources"].items()
         if not is_regular(kept / name) or file_digest(kept / name) != digest
     ]

@@ -1,4 +1,4 @@
-"""Tuning: the values tried for each arm before its verdict, at equal cost for every arm.
+"""Tuning: a search for each arm's values before the verdict, at equal cost for every arm.
 
     [tuning]
     seeds = [101, 102, 103]
@@ -32,7 +32,7 @@ VERTEX_DIGITS = 4  # significant digits of a value at the vertex of a parabola
 
 
 class Tuning(Part):
-    """A search over values of any keys of `training` and `model`, the same for every arm."""
+    """Search over values of keys in `training` and `model`, the same for every arm."""
 
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)] = (
         101,
@@ -58,14 +58,13 @@ class Tuning(Part):
     ] = ()
     """The candidates themselves, instead of a grid: tables of values by dotted key."""
     select: str = ""
-    """The metric whose mean over tuning seeds selects candidates: any measured metric with a
-    better direction. By default the held-out loss, or the first primary endpoint if the trainer
-    has none."""
+    """The metric whose mean over tuning seeds selects candidates: any measured metric that has a
+    direction of improvement. By default the held-out loss, or the first primary endpoint if the
+    trainer has no such loss."""
     iterations: Steps | None = None
-    """Number of iterations of a tuning trial; None for the same number as in the verdict's
-    trials."""
+    """Number of iterations of a tuning trial; None means as many as in the verdict's trials."""
     chosen: dict[Name, dict[str, Value]] = Field(default_factory=dict)
-    """Chosen values by arm: written when the tuning is done, and not part of the plan."""
+    """Chosen values by arm, written when tuning is finished; not part of the plan."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -89,17 +88,20 @@ def tuning_problems(
     arms: Mapping[str, Iterable[str]],
     why_not_tuned: Callable[[str], str],
 ) -> Iterator[str]:
-    """Yield a line for each problem of a tuning plan.
+    """Yield a message for each problem of a tuning plan.
 
-    `seeds` are the verdict's; `arms` has the keys that each arm sets; `why_not_tuned` returns
-    why a key cannot be tuned.
+    Args:
+        tuning: the plan.
+        seeds: seeds of the verdict.
+        arms: the keys that each arm sets.
+        why_not_tuned: returns why a key cannot be tuned, or "" if it can.
     """
     if len(set(tuning.seeds)) < len(tuning.seeds):
-        yield f"tuning.seeds {list(tuning.seeds)} name one twice; each seed is one trial"
+        yield f"tuning.seeds {list(tuning.seeds)} contain a duplicate; list each seed once"
     if shared := sorted(set(tuning.seeds) & set(seeds)):
         yield (
-            f"tuning.seeds and seeds share {shared[0]}; what chooses a value cannot judge it: "
-            "tune on other seeds, such as 101"
+            f"tuning.seeds and seeds share {shared[0]}, but a seed that chooses a value cannot "
+            "also judge it; tune on other seeds, such as 101"
         )
     yield from _search_problems(tuning)
     for key in tuning.keys:
@@ -110,8 +112,8 @@ def tuning_problems(
         for owner, name in others:
             if _overlap(key, name):
                 yield (
-                    f"tuning sets {key}, and so does {owner} ({name}); every arm is tuned over the "
-                    "same values: leave it out of one"
+                    f"tuning sets {key}, and so does {owner} ({name}), but every arm is tuned over "
+                    "the same values; remove the key from one of them"
                 )
 
 
@@ -119,20 +121,23 @@ def _search_problems(tuning: Tuning) -> Iterator[str]:
     n_candidates = len(tuning.combinations) or math.prod(map(len, tuning.grid.values()))
     if not tuning.keys or n_candidates < 2:
         yield (
-            "tuning has nothing to choose from; give several values: grid = "
+            "tuning has fewer than two candidates; give several values, such as grid = "
             '{ "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }'
         )
     if tuning.grid and tuning.combinations:
-        yield "tuning has a grid and combinations; keep one of them"
+        yield "tuning has both a grid and combinations; remove one of them"
     if any(candidate.keys() != set(tuning.keys) for candidate in tuning.combinations):
-        yield f"tuning.combinations have different keys; name {', '.join(tuning.keys)} in each"
+        yield f"tuning.combinations have different keys; set {', '.join(tuning.keys)} in each"
     if n_candidates > MOST_ARMS:
-        yield f"tuning.grid has {n_candidates:,} combinations; at most {MOST_ARMS} are allowed"
+        yield (
+            f"tuning has {n_candidates:,} candidates, but at most {MOST_ARMS} are allowed; remove "
+            "some values"
+        )
     values = [tuple(candidate[key] for key in tuning.keys) for candidate in tuning.candidates]
     if len({repr(each) for each in values}) < len(values):  # True is not 1
-        yield "tuning tries a candidate twice; list each value once"
+        yield "tuning contains a duplicate candidate; list each value once"
     if any(isinstance(value, str) and ":" in value for each in values for value in each):
-        yield "tuning has custom code among its values; set custom code in an arm"
+        yield "tuning cannot choose among custom code; set custom code in an arm"
 
 
 def _overlap(key: str, second: str) -> bool:
@@ -142,10 +147,11 @@ def _overlap(key: str, second: str) -> bool:
 
 
 def open_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
-    """Return (key, side) for each key at which `best` is the smallest (-1) or largest (1) value
-    tried. A better value may lie beyond it; 0 is not an edge.
+    """Return (key, side) for each key at which `best` is at an edge of the values tried.
 
-    A key with a single value, or with strings or booleans among its values, has no edge.
+    The side is -1 for the smallest value and 1 for the largest; a better value may lie beyond it.
+    A smallest value of 0 is not an edge. A key with a single value, or with strings or booleans
+    among its values, has no edge.
     """
     edges = []
     for key, value in best.items():

@@ -1,8 +1,8 @@
 """The tuning study of a study: every arm with every candidate, on the tuning seeds.
 
-It is registered, trained, sealed and read like any other study, in its own folder. An arm's
-candidate is compared with the same candidate of its reference. Its trials answer no questions,
-and they are not timed with arms taking turns.
+It is registered, trained, sealed and read like any other study, in its own folder. An arm with a
+candidate is compared with its reference with the same candidate. Tuning trials answer no questions
+of tasks, unless tuning selects by them, and their arms are not timed in turns.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from paribus.study.base import shortened
 from paribus.study.study import Study, built, tuning_of
 from paribus.study.tuning import Candidate
 
-# Where the records of tuning are, in the results folder.
+# Subfolder of the results folder with the records of tuning.
 FOLDER = "tuning"
-# What a tuning study has its own of, or none.
+# Keys that a tuning study does not copy from the study.
 OWN = {
     *("tuning", "decision", "hypotheses", "endpoints", "seeds", "plan"),
     *("stages", "interactions"),
@@ -27,12 +27,12 @@ _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
 def candidate_arm(arm: str, number: int) -> str:
-    """Return the arm name of `arm` with candidate `number` (from 1) in the tuning study."""
+    """Return an arm's name in the tuning study: `wide-3` is `wide` with the third candidate."""
     return f"{arm}-{number}"
 
 
 def arm_of(candidate: str) -> str:
-    """Return the original arm of a name made by `candidate_arm`."""
+    """Return the study's arm for an arm of the tuning study: `wide` for `wide-3`."""
     return candidate.rpartition("-")[0]
 
 
@@ -68,14 +68,15 @@ def tuning_study(study: Study) -> Study:
             fewest, highest = min(filter(None, tokens)), max(filter(None, tokens))
             raise ParibusError(
                 f"tuning would train '{arm}' on {fewest} tokens with one candidate and on "
-                f"{highest} with another; every trial has the same budget: set training.tokens",
+                f"{highest} with another, but every trial needs the same budget; set "
+                "training.tokens",
                 code="conflict",
             )
     return arm_study
 
 
 def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
-    """Return `study` with the values chosen for each arm; {} removes the choice."""
+    """Return `study` with `chosen` as the tuned values of each arm; {} removes them."""
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
     return built(table, folder=study.folder, foreign=study.is_foreign)
@@ -87,7 +88,7 @@ def is_untuned(study: Study) -> bool:
 
 
 def values_text(values: Candidate) -> str:
-    """Format values as text, such as `learning_rate 3e-4`, by the last part of each key."""
+    """Format values with the last part of each key, such as `learning_rate 3e-4`."""
     return ", ".join(
         f"{key.rpartition('.')[2]} "
         f"{value if isinstance(value, (bool, str)) else numbers.compact(value)}"

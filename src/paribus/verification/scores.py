@@ -22,22 +22,26 @@ from paribus.results.trial_folder import TrialFolder
 
 
 def score_findings(trial: TrialFolder) -> Iterator[str]:
-    """Yield differences between scores in evaluation.json and tasks.parquet and their recomputed
-    values."""
+    """Yield scores of a trial that differ from their recomputed values.
+
+    The scores are in evaluation.json and tasks.parquet.
+    """
     scores: dict[str, Any] = trial.read_json("evaluation.json")
     blocks, tasks = trial.read_columns("blocks.parquet"), trial.read_columns("tasks.parquet")
     for name, value in _expected(trial, blocks, tasks):
         if name in scores and not agree(scores[name], plain(value)):
             yield (
-                f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, and its parts "
+                f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, but its parts "
                 f"give {value}"
             )
     yield from _cells(trial, tasks)
 
 
 def item_findings(trial: TrialFolder) -> Iterator[str]:
-    """Yield means over items in evaluation.json that differ from their items, for trainers that
-    declare their metrics."""
+    """Yield means in evaluation.json that differ from the means of their items.
+
+    This is the check for trainers that declare their metrics.
+    """
     scores, metrics = trial.read_json("evaluation.json"), trial.read_json("trial.json")["metrics"]
     items = trial.read_columns(DECLARED.blocks)
     for name, metric in metrics.items():
@@ -45,13 +49,13 @@ def item_findings(trial: TrialFolder) -> Iterator[str]:
             mean = _ratio(_sum(items[name]), len(items))
             if not agree(scores.get(name), plain(mean)):
                 yield (
-                    f"trial {trial.label}: {name} is {scores.get(name)} in evaluation.json, and "
-                    f"the mean of its items {mean}"
+                    f"trial {trial.label}: {name} is {scores.get(name)} in evaluation.json, but "
+                    f"the mean of its items is {mean}"
                 )
 
 
 def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator[tuple[str, Any]]:
-    """Yield (name, score) for each score that follows from other records; some names come twice."""
+    """Yield (name, score) for each score that follows from other records; names may repeat."""
     sums = {name: _sum(blocks[name]) for name in ("loss_sum_nats", "correct", "predicted")}
     loss = _ratio(sums["loss_sum_nats"], sums["predicted"])
     for row in trial.read_columns("evaluation.parquet").to_pylist():
@@ -74,7 +78,7 @@ def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator
 
 
 def _cells(trial: TrialFolder, tasks: pa.Table) -> Iterator[str]:
-    """Yield accuracies on tasks that differ from the mean of their answers."""
+    """Yield a finding if task accuracies differ from the means of their answers."""
     answers = trial.read_columns("items.parquet", ["task", "shots", "correct"])
     cells = answers.group_by(["task", "shots"]).aggregate(
         [("correct", "count"), ("correct", "sum"), ("correct", "mean")]
@@ -88,7 +92,7 @@ def _cells(trial: TrialFolder, tasks: pa.Table) -> Iterator[str]:
     )
     if differing := list(differences(stated, fresh)):
         yield (
-            f"trial {trial.label}: tasks.parquet is not what items.parquet gives: {some(differing)}"
+            f"trial {trial.label}: tasks.parquet differs from items.parquet in {some(differing)}"
         )
 
 

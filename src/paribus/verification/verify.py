@@ -60,8 +60,8 @@ class Verification:
     Attributes:
         root: the digest over registrations and manifests (`paribus.results.store`).
         checked: a sentence for each kind of check, with counts.
-        findings: a line for each difference; empty if there is none.
-        unfinished: a line for each thing that a run would add.
+        findings: a line for each difference.
+        unfinished: a line for each group of records that a run would add.
     """
 
     root: str
@@ -71,23 +71,24 @@ class Verification:
 
 
 def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification:
-    """Check the results folder or archive at `path`; nothing is written.
+    """Check the results folder or archive at `path`, without writing anything.
 
     Args:
-        trust: run the custom readers that the folder names.
+        path: the folder.
+        trust: whether to run the custom readers that the folder names.
     """
     folder = ResultsFolder(Path(path))
     outcome = _check(folder, trust=trust)
     if (tuning := folder.tuning_trials).exists:
         inner = _check(tuning, trust=trust)
-        outcome.checked.append("the tuning trials, and what was chosen by them")
+        outcome.checked.append("the tuning trials, and the values chosen from them")
         outcome.findings += [f"{FOLDER}/: {line}" for line in inner.findings]
         outcome.unfinished += [f"{FOLDER}/: {line}" for line in inner.unfinished]
     return outcome
 
 
 def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
-    """Check one folder."""
+    """Check one results folder, without that of its tuning trials."""
     study, outcome = folder.read_study(trust=trust), Verification(root_digest(folder.path))
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in trials if trial.is_finished]
@@ -97,7 +98,7 @@ def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
         results = load_results(folder.path, trust=trust)
         outcome.checked.append("registration")
         if folder.read_runs() is not None:
-            outcome.checked.append("files of runs that are still where they were")
+            outcome.checked.append("files of runs that still exist at their recorded paths")
             findings += filter(None, [folder.runs_changed()])
         outcome.unfinished += _unfinished(results)
         findings += registration_findings(results)
@@ -112,10 +113,9 @@ def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
 
 
 def registration_findings(results: Results) -> Iterator[str]:
-    """Yield differences between the registrations and the study, and broken links between
-    registrations.
+    """Yield differences between registration and study, and broken links of registrations.
 
-    A registration that supersedes another holds the digest of its file.
+    A registration that supersedes another one records the digest of its file.
     """
     registered = read_registration(ResultsFolder(results.path))
     if registered is None:
@@ -125,7 +125,7 @@ def registration_findings(results: Results) -> Iterator[str]:
     study = results.study
     for name, value in from_study(study, registered["tasks"]).items():
         if not agree(registered.get(name), value):
-            yield f"registration.json: {name} is not what the study gives"
+            yield f"registration.json: {name} contradicts the study"
     for number in range(registered["number"] - 1, 0, -1):
         path = results.path / f"registration-{number}.json"
         if not is_regular(path) or file_digest(path) != registered.get("supersedes"):
@@ -164,13 +164,13 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
     for name in OF_THE_STUDY:
         try:
             if not results.has_sealed(name) and is_regular(results.path / name):
-                yield f"{name} is not sealed, and counts for nothing"
+                yield f"{name} is not sealed and is therefore ignored"
         except ParibusError as error:
             yield str(error)
 
 
 def _unfinished(results: Results) -> Iterator[str]:
-    """Yield what a run would add: trials, or their scores on the sealed test part."""
+    """Yield the records that a run would add: trials, or their scores on the sealed test part."""
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
         yield f"{some(missing)} missing, of {results.n_trials} trials"
@@ -184,14 +184,13 @@ def tuning_findings(results: Results) -> Iterator[str]:
     if study.tuning is not None and results.tuning_trials is not None:
         fresh = tuning_record(study, results.tuning_trials)
         if differing := list(differences({key: record.get(key) for key in fresh}, fresh)):
-            yield f"tuning.json is not what the tuning trials give: {some(differing)}"
+            yield f"tuning.json differs from the tuning trials in {some(differing)}"
         if study.tuning.chosen and not agree(study.tuning.chosen, values_of(fresh)):
-            yield "study.json has other values for its arms than the tuning trials choose"
+            yield "the tuned values in study.json differ from those that the tuning trials choose"
 
 
 def derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield broken controls, and differences between analysis.json and verdict.json and those
-    recomputed from the records."""
+    """Yield broken controls, and the keys of analysis.json and verdict.json that have changed."""
     analysis = analyse(results)
     if analysis.unregistered:
         yield analysis.unregistered
@@ -210,4 +209,4 @@ def derived(results: Results, checked: list[str]) -> Iterator[str]:
         if is_regular(results.path / name):  # `report` writes it, at any time
             stated, now = read_json(results.path / name), json.loads(canonical_json(value))
             if differing := list(differences(stated, now, SENTENCES)):
-                yield f"{name} is not what the records give: {some(differing)}"
+                yield f"{name} differs from the records in {some(differing)}"
