@@ -41,7 +41,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(errno.ENOSPC, "make room"), (errno.EIO, "another folder")]
+    ("code", "words"), [(errno.ENOSPC, "free disk space"), (errno.EIO, "another folder")]
 )
 def test_full_disk(tmp_path, monkeypatch, code, words):
     def fails(file: Any, content: bytes) -> None:

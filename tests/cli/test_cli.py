@@ -71,7 +71,7 @@ def test_the_whole_way_from_the_command_line(folder):
     assert (home / "registration.json").is_file() and not (home / "trials").exists()
     for arguments, word in (
         (("report", "--no-page", home), "no trial"),
-        (("run", "study.toml", "--set", "inference.alpha=0.01"), "inference.alpha: 0.05"),
+        (("run", "study.toml", "--set", "inference.alpha=0.01"), "inference.alpha = 0.05"),
     ):
         code, out, err = verb(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1) and word in err
