@@ -45,7 +45,7 @@ def provided(kind: str, name: str) -> Any:
 
 
 def homes(file: str) -> dict[str, str]:
-    """Return {name: module} for the imports in `file` that only type checkers execute.
+    """Return {name: module} for the imports under `if TYPE_CHECKING` in `file`.
 
     Names that are loaded on first use thus need to be listed only once.
     """

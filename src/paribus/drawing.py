@@ -119,7 +119,7 @@ def together(drawings: Iterable[Drawing]) -> list[Drawing]:
 
 
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:
-    """Read drawings from dicts of `Drawing.about`. Raises ParibusError if one is invalid."""
+    """Create drawings from dicts of `Drawing.about`. Raises ParibusError if one is invalid."""
     try:
         return [Drawing(**record) for record in records]
     except ValidationError as error:

@@ -41,7 +41,7 @@ def data_folder() -> Path:
 
 
 def _user_folder(variable: str, below_home: str) -> Path:
-    """Return `paribus` below the folder in an environment variable, or below the home folder."""
+    """Return $`variable`/paribus, or ~/`below_home`/paribus if the variable is not set."""
     default = os.path.join(os.path.expanduser("~"), below_home)
     return Path(os.environ.get(variable) or default, "paribus")
 
@@ -106,7 +106,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and its content; to other processes it disappears at once.
+    """Remove a folder and its content, atomically as seen by other processes.
 
     If the folder is a link, only the link is removed. Links in it are not followed.
     """

@@ -93,10 +93,9 @@ class Event(BaseModel):
 
 
 def overlap(a: TextPart, b: TextPart) -> bool:
-    """Return whether two parts share, or may share, bytes.
+    """Return whether two parts overlap, or may overlap.
 
-    Deduplication shifts positions, so parts of differently deduplicated corpora may share bytes
-    wherever they are.
+    Deduplication shifts positions, so any parts of differently deduplicated corpora may overlap.
     """
     if a.digest == b.digest:
         return True
@@ -163,7 +162,7 @@ def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]
 
 
 def _lines(path: Path) -> bytes:
-    """Return the complete lines of a ledger, without a partial line of a killed writer."""
+    """Return the complete lines of a ledger, without a partial line that a killed writer left."""
     content = read_bytes(path) if os.path.lexists(path) else b""
     return content[: content.rfind(b"\n") + 1]
 
@@ -182,7 +181,7 @@ def _events(content: bytes, path: Path) -> list[Event]:
 
 @contextlib.contextmanager
 def unrecorded() -> Iterator[None]:
-    """Turn off recording in the ledger in this context."""
+    """Turn off recording in the ledger within the block."""
     token = IS_RECORDING.set(False)
     try:
         yield

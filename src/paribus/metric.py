@@ -126,7 +126,7 @@ class Metric:
         return self.column or self.name
 
     def change(self, stated: float) -> float:
-        """Convert a stated change to the scale of comparison: +0.05 is log 1.05 on a log scale."""
+        """Convert a stated change to the scale of comparison: 0.05 to log 1.05 on a log scale."""
         return stated if self.scale == "linear" else math.log1p(max(stated, LEAST_SHARE))
 
     @property
@@ -143,7 +143,7 @@ class Metric:
 
     @property
     def change_digits(self) -> int:
-        """Decimal places of a change, before it is converted for display."""
+        """Decimal places of a change in the unit of the metric."""
         return self.digits if self.scale == "linear" else RATIO_DIGITS
 
     @property
@@ -212,7 +212,7 @@ class Metric:
         return {key: value for key, value in asdict(self).items() if key != "name"}
 
     def part(self, name: str) -> Metric:
-        """Return the metric for a part or column, given the full name of that metric."""
+        """Return the metric for a part or column of this one; `name` is its full name."""
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
         label = f"{self.label}: {rest}"

@@ -28,7 +28,7 @@ def unstamped(value: Any, where: str) -> Any:
     schema = value.get(KEY) if isinstance(value, dict) else None
     if schema != SCHEMA:
         raise ParibusError(
-            f"{where} was written by a development version (schema {schema!r}); this version reads "
-            f"{SCHEMA}"
+            f"{where} has schema version {schema!r}, but this version of paribus reads {SCHEMA}; "
+            "create the record again"
         )
     return {key: item for key, item in value.items() if key != KEY}

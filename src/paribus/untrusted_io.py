@@ -110,7 +110,10 @@ def _finite(number: str) -> float:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Parse TOML text. Raises ParibusError, which names the text as `where`, if it is invalid."""
+    """Parse TOML text. Raises ParibusError if it is invalid.
+
+    `where` names the text in errors.
+    """
     return _parsed(partial(tomllib.loads, text), where, "TOML")
 
 

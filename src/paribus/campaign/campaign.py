@@ -152,7 +152,7 @@ def begin(
     *,
     alpha: float = 0.05,
 ) -> Campaign:
-    """Register a campaign in a new folder. Raises ParibusError on bad input.
+    """Register a campaign in a new folder. Raises ParibusError if an argument is invalid.
 
     Args:
         path: a folder that does not exist, or is empty.
@@ -216,7 +216,8 @@ def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None 
         name: name of the idea and of its arm.
         overrides: values by dotted key; None continues the idea with this name.
 
-    Raises ParibusError on bad input, in which case nothing is recorded, and if a trial fails.
+    Raises ParibusError if an argument is invalid, in which case nothing is recorded, or if a trial
+    fails.
     """
     with campaign.lock():
         _require_new(campaign, name, overrides)

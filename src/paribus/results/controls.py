@@ -31,7 +31,7 @@ MOST_TEXTS = 2  # findings of one control that are shown
 
 @dataclass(frozen=True)
 class Evidence:
-    """Records of one trial that checks compare: trial.json, and more in subclasses."""
+    """Records of one trial that checks compare. Subclasses add records to trial.json."""
 
     arm: str
     seed: int

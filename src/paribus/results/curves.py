@@ -163,7 +163,7 @@ ROUNDING = 1e-9  # of a budget: ends that are so near are one
 
 
 def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
-    """Return the reference's budget divided by the arm's, to reach the same loss.
+    """Return the speed-up at equal loss: the reference's budget divided by the arm's.
 
     The loss is the higher of the two final losses. The result is NaN if a final loss is not finite
     or not below the first loss.
@@ -204,7 +204,7 @@ def target_axis(metric: str) -> Axis | None:
 def curve_values(
     study: Study, curves: Mapping[Trial, LossCurve], arm: str, seed: int
 ) -> dict[str, float]:
-    """Return a trial's metrics of its held-out curve, keyed by `Metric.key`."""
+    """Return a trial's values of the curve metrics, keyed by `Metric.key`."""
     curve, target = curves.get((arm, seed)), study.facts.target
     if curve is None:
         return {}

@@ -87,7 +87,7 @@ class Results:
 
     @property
     def awaits_test(self) -> bool:
-        """True if a test part is sealed and trials are not yet evaluated on it."""
+        """True if a test part is sealed and not all trials have been evaluated on it."""
         return self.study.facts.seals_test and not self.judged.held
 
     @property

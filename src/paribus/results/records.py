@@ -50,7 +50,7 @@ def form(**keys: Any) -> Any:
 
 
 class Empty(Record):
-    """A table without keys."""
+    """A table that must be empty."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -165,7 +165,7 @@ TRAINER = "trainer"
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """Format of a trainer's records. This base class is for trainers that declare their controls.
+    """Format of a trainer's records. The base class is for trainers that declare their controls.
 
     Attributes:
         required: sealed files that every finished trial has.
@@ -228,7 +228,7 @@ class RunsRecords(RecordFormat):
     """Format of the records of finished runs by other programs."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return the checks, of which only the budget can use evidence from logs."""
+        """Return the checks of finished runs, whose logs can only show the budget."""
         return Checks({"data": not_recorded, "initial weights": not_recorded, "budget": as_logged})
 
 

@@ -142,9 +142,9 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
 
 
 def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str, Any]) -> None:
-    """Replace the current registration by `wanted`, and keep it as a numbered file.
+    """Replace the current registration with `wanted`, and keep the old one as a numbered file.
 
-    The new registration records the digest of the one that it replaces.
+    The new registration records the digest of the old one.
     """
     path = folder.path / FILE
     registered = read_json(path)

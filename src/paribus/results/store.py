@@ -206,7 +206,7 @@ class ResultsFolder(Folder):
         return read_study(self.path / "study.json", folder=folder, foreign=not trust)
 
     def require_home(self) -> None:
-        """Raise ParibusError if the folder cannot hold a study, because it is something else."""
+        """Raise ParibusError if the folder is an archive or contains files that are not a study."""
         # Hidden files are a lock, or what an interrupted first write has left.
         problem = ""
         if self.is_archive:
@@ -221,7 +221,7 @@ class ResultsFolder(Folder):
             )
 
     def require_same(self, study: Study) -> None:
-        """Raise ParibusError if the folder cannot hold `study`, because it holds something else."""
+        """Raise ParibusError if the folder contains another study, or files that are not a study."""
         self.require_home()
         if not self.exists:
             return
@@ -324,7 +324,7 @@ SEALED_TRIALS = "trials/*/*/manifest.json"
 
 
 def root_digest(path: Path) -> str:
-    """Return SHA-256 over the lines of `sha256sum` for every registration and manifest.
+    """Return the SHA-256 of the output of `sha256sum` for all registrations and manifests.
 
     Lines are sorted by path. Raises ParibusError if one of the files cannot be read.
     """
@@ -338,7 +338,7 @@ def root_digest(path: Path) -> str:
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
-    """Return `results` as a folder; the default is `results/NAME` beside the study file.
+    """Return a study's results folder: `results`, or by default `results/NAME` beside its file.
 
     For a built-in example, or a study that was read from a results folder, the default is
     `results/NAME` in the working directory.

@@ -81,8 +81,8 @@ def find_declared(
     own = load_own(name, f"{where} = '{name}'", word, kind, folder)
     if known.get(own.name, own) is not own:
         raise ParibusError(
-            f"{where} = '{name}' is named '{own.name}' like a built-in {word}, so records could "
-            f"not distinguish them; rename your {word}"
+            f"{where} = '{name}' has the name of the built-in {word} '{own.name}', so records "
+            f"could not distinguish them; rename your {word}"
         )
     return own
 
@@ -95,7 +95,7 @@ def load_new(
     folder: Path,
     taken: Iterable[str],
 ) -> Iterator[Declared]:
-    """Load custom parts and check that their names are free.
+    """Load custom parts, and check that their names are valid and not taken.
 
     Args:
         paths: import paths of the parts.

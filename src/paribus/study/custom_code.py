@@ -164,7 +164,7 @@ def changed_sources(earlier: Sources, now: Sources) -> set[str]:
 
 
 def sources_folder(results: Path) -> Path:
-    """Return the folder at which the relative paths of a results folder's study start."""
+    """Return the base folder of relative paths in the study of a results folder."""
     return results / SOURCES if (results / SOURCES).is_dir() else results
 
 

@@ -96,7 +96,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     """Parse `key=value` from a command line. A value that is not valid TOML is a string."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ParibusError(f"'{text}' must have the form key=value: training.iterations=20")
+        raise ParibusError(f"'{text}' must have the form key=value, as in training.iterations=20")
     try:
         table = tomllib.loads(f"value = {value}")
     except (ValueError, RecursionError):

@@ -115,7 +115,7 @@ class StudyFormat:
         return ""
 
     def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
-        """Return sections that the tuning study of `study` replaces.
+        """Return the sections of the tuning study that replace those of `study`.
 
         `asks` is whether its trials answer the questions of tasks.
         """

@@ -102,7 +102,7 @@ class RunsFormat(StudyFormat):
     free = (("runs", "scores"),)
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the table with `runs.label` of each arm set to the arm's name by default."""
+        """Set the `runs.label` of each arm to the arm's name, unless the arm sets it."""
         arms = table.get("arms")
         if not isinstance(arms, dict):
             return table

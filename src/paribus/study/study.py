@@ -243,12 +243,12 @@ class Study(Spec):
             raise ParibusError(f"arm '{arm}': {error}", code=error.code) from None
 
     def reference(self, arm: str) -> str | None:
-        """Return the arm with which `arm` is compared; None if `arm` is itself a reference."""
+        """Return the arm with which `arm` is compared, or None for an arm without a reference."""
         reference = self.arms[arm].reference or self.baseline
         return None if reference == arm else reference
 
     def differences(self, arm: str) -> dict[str, tuple[Any, Any]]:
-        """Return how `arm` differs: {dotted key: (value of its reference, value of the arm)}."""
+        """Return {dotted key: (reference's value, arm's value)} for settings that differ."""
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
 
@@ -266,7 +266,7 @@ class Study(Spec):
 
     @property
     def judged(self) -> tuple[Endpoint, ...]:
-        """The primary endpoints: every contrast has a verdict on each of them."""
+        """The primary endpoints. Every contrast has a verdict on each of them."""
         return tuple(endpoint for endpoint in self.endpoints if endpoint.primary)
 
     @property
@@ -304,7 +304,7 @@ class Study(Spec):
 
 
 def _problems(study: Study) -> Iterator[str]:
-    """Yield a line for each conflict between parts of a study."""
+    """Yield a message for each conflict between parts of a study."""
     yield from _unknown_names(study)
     yield from _plan_problems(study)
     if study.tuning is not None:

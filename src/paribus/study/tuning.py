@@ -147,7 +147,7 @@ def _overlap(key: str, second: str) -> bool:
 
 
 def open_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
-    """Return (key, side) for each key at which `best` is at an edge of the values tried.
+    """Return (key, side) for each key whose value in `best` is at an edge of the values tried.
 
     The side is -1 for the smallest value and 1 for the largest; a better value may lie beyond it.
     A smallest value of 0 is not an edge. A key with a single value, or with strings or booleans

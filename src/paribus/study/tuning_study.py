@@ -32,7 +32,7 @@ def candidate_arm(arm: str, number: int) -> str:
 
 
 def arm_of(candidate: str) -> str:
-    """Return the study's arm for an arm of the tuning study: `wide` for `wide-3`."""
+    """Return the original arm for an arm of the tuning study: `wide` for `wide-3`."""
     return candidate.rpartition("-")[0]
 
 

@@ -55,7 +55,7 @@ SENTENCES = frozenset(
 
 @dataclass
 class Verification:
-    """Outcome of `verify`: the checks made, the differences found, and what is missing.
+    """Outcome of `verify`: the checks performed, the differences found, and missing records.
 
     Attributes:
         root: the digest over registrations and manifests (`paribus.results.store`).
@@ -88,7 +88,7 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
 
 
 def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
-    """Check one results folder, without that of its tuning trials."""
+    """Check one results folder, excluding its tuning trials."""
     study, outcome = folder.read_study(trust=trust), Verification(root_digest(folder.path))
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in trials if trial.is_finished]
@@ -113,7 +113,7 @@ def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
 
 
 def registration_findings(results: Results) -> Iterator[str]:
-    """Yield differences between registration and study, and broken links of registrations.
+    """Yield differences between registration and study, and broken links between registrations.
 
     A registration that supersedes another one records the digest of its file.
     """
@@ -190,7 +190,7 @@ def tuning_findings(results: Results) -> Iterator[str]:
 
 
 def derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield broken controls, and the keys of analysis.json and verdict.json that have changed."""
+    """Yield broken controls, and differences from analysis.json and verdict.json."""
     analysis = analyse(results)
     if analysis.unregistered:
         yield analysis.unregistered
