@@ -123,10 +123,10 @@ def own_probe(step):
 @pytest.mark.parametrize(
     ("name", "kinds", "words"),
     [
-        ("validation_loss", "probes", "probes.own: .* measures"),
-        ("grad_norm", "probes", "probes.own: .* trainer"),
-        ("residual_norm", "evaluation", "evaluation.own: .* probes"),
-        ("mine", "evaluation probes", "probes.own: .* evaluation.own"),
+        ("validation_loss", "probes", "probes.own declares .* measures"),
+        ("grad_norm", "probes", "probes.own declares .* trainer"),
+        ("residual_norm", "evaluation", "evaluation.own declares .* probes"),
+        ("mine", "evaluation probes", "probes.own declares .* evaluation.own"),
         ("a/b", "probes", "'a/b'"),
     ],
 )

@@ -66,7 +66,7 @@ ODD = {
     ),
     "a name that ships": (
         *optimizer('"adamw"', "plain(update)"),
-        "'adamw' .*shipped",
+        "built-in optimizer 'adamw'",
     ),
     "weights for a slot": (
         *optimizer('"mine", slots=("weights",)', "pass"),
@@ -102,7 +102,7 @@ def check(small_study, small_dataset, tmp_path):
 
 @pytest.mark.parametrize(("key", "code", "words"), ODD.values(), ids=ODD)
 def test_what_cannot_work_is_refused_by_name(check, key, code, words):
-    with refused("own_code" if "shipped" not in words else "value", match=words) as caught:
+    with refused("own_code" if "built-in" not in words else "value", match=words) as caught:
         check(key, code)
     message = str(caught.value)
     assert "\n" not in message and "arm 'baseline'" in message

@@ -148,7 +148,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured):
     try:
         ideas.write_text(IDEAS.replace("> 1)", "> 2)"))
         wanted = registered(measured.study, there["data"], there["device"], there["tasks"])
-        with pytest.raises(paribus.ParibusError, match=r"other .*ideas\.py"):
+        with pytest.raises(paribus.ParibusError, match=r"different .*ideas\.py"):
             settle(ResultsFolder(measured.path), measured.study, wanted)
     finally:
         ideas.write_text(IDEAS)

@@ -129,7 +129,7 @@ def infinite(path: Path) -> None:
         (lambda path: (path / "throughput.parquet").unlink(), "parquet"),
         (lambda path: (path / "manifest.json").unlink(), "throughput.parquet"),
         (lambda path: (path / "registration.json").unlink(), "registration.json"),
-        (edit("registration.json", lambda r: r.update(seeds=[1])), "seeds is"),
+        (edit("registration.json", lambda r: r.update(seeds=[1])), "'seeds' differs"),
         (edit("registration.json", lambda r: r.update(number=2)), "registration-1.json"),
         (edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)), "0.holm_p"),
         (plain("analysis.json", lambda a: a.pop("schema_version")), "analysis.json"),

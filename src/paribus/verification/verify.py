@@ -125,7 +125,7 @@ def registration_findings(results: Results) -> Iterator[str]:
     study = results.study
     for name, value in from_study(study, registered["tasks"]).items():
         if not agree(registered.get(name), value):
-            yield f"registration.json: {name} contradicts the study"
+            yield f"registration.json: '{name}' differs from the study"
     for number in range(registered["number"] - 1, 0, -1):
         path = results.path / f"registration-{number}.json"
         if not is_regular(path) or file_digest(path) != registered.get("supersedes"):
