@@ -221,7 +221,7 @@ class ResultsFolder(Folder):
             )
 
     def require_same(self, study: Study) -> None:
-        """Raise ParibusError if the folder contains another study, or files that are not a study."""
+        """Raise ParibusError if the folder contains another study, or files of something else."""
         self.require_home()
         if not self.exists:
             return
