@@ -81,7 +81,7 @@ class StackedFormat(StudyFormat):
         for arm, spec in study.arms.items():
             if self.alternatives.keys() <= spec.set.keys():
                 raise ParibusError(
-                    f"arm '{arm}' sets both training.tokens and training.iterations; set one",
+                    f"arm '{arm}' sets both training.tokens and training.iterations; set only one",
                     code="conflict",
                 )
             if spec.set.get(PRECISION) == "auto":

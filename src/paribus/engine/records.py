@@ -101,7 +101,7 @@ LEAKS_APART = 0.01
 # The largest leaked share of the held-out text, with words: of tokens, verbatim; of documents or
 # passages, as near duplicates. Crawled web text has about 4% (Lee et al. 2022).
 SHARED = (
-    (0.5, "of its tokens lie in runs that the training text has word for word"),
+    (0.5, "of its tokens are in passages that occur verbatim in the training text"),
     (0.1, "of its documents or passages have a near duplicate in the training text"),
 )
 
@@ -137,7 +137,7 @@ def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declar
         if not reads_other or ours is None or theirs is None:
             continue
         if abs(ours - theirs) >= LEAKS_APART:
-            return "not proven", f"{ours:.1%} (of the reference {theirs:.1%}) {words}"
+            return "not proven", f"{ours:.1%} (reference: {theirs:.1%}) {words}"
     n_bytes = own.trial["data"].get("validation_bytes", 0)
     return "held", f"{n_bytes:,} bytes with SHA-256 {own.digests.get('validation_text', '')[:12]}"
 
@@ -162,8 +162,8 @@ def _budget(own: StackedEvidence, reference: StackedEvidence, declared: Declared
     own_code = {*own.trial["own_modules"], *reference.trial["own_modules"]}
     parts = [key for key in sorted(own_code) if not key.startswith("data.")]
     if state == "held" and unit == "flops" and parts:
-        # No counter sees a loss, an optimizer, or anything else that is not a matrix product.
-        spent = f"own code ({some(parts)}) can compute what no count sees; {spent}"
+        # Only matrix products are counted, not losses, optimizers or other operations.
+        spent = f"custom code ({some(parts)}) may use operations that are not counted; {spent}"
         state = "not proven"
     return state, f"{spent}; {words}"
 
@@ -212,24 +212,24 @@ def _initial_values(
         summary = f"{len(shared)} of {len(names)} parameters shared, bit-equal at step 0"
         return "held", f"{summary}; not shared: {some(alone)}" if alone else summary
     if same_rule := [name for name in differing if ours[name]["rule"] == theirs[name]["rule"]]:
-        return "broken", f"drawn by one rule, yet different: {some(same_rule)}"
+        return "broken", f"initialized by the same rule, but different: {some(same_rule)}"
     # An initialisation rule depends on these keys; the depth scales residual projections.
     state = declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
-    return state, f"another rule for {some(differing)}"
+    return state, f"initialized by a different rule: {some(differing)}"
 
 
 def _causality(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Require that both trials passed the causality test."""
     tested = [record.trial.get("causality") or {} for record in (own, reference)]
     if not all(tested):
-        return "broken", "not compared under changed tokens"
+        return "broken", "the causality test was not run"
     for each in tested:
         if "not_proven" in each:
-            return "not proven", f"of a trial: {each['not_proven']}"
+            return "not proven", f"in a trial, {each['not_proven']}"
     largest = max(each["evaluation"] for each in tested)
     share = min(each["positions"] for each in tested)
-    words = "no prediction follows a later token or another row"
-    return "held", f"{words}, up to {largest:.1g} nats, at {share:.0%} of the positions"
+    words = "no prediction depends on a later token or another row"
+    return "held", f"{words} (within {largest:.1g} nats, at {share:.0%} of the positions)"
 
 
 def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
@@ -237,7 +237,7 @@ def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Decla
     ours, theirs = own.trial["tasks"], reference.trial["tasks"]
     differing = sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
     if differing:
-        return "broken", f"{', '.join(differing)} of the tasks differ"
+        return "broken", f"the tasks differ in {', '.join(differing)}"
     return "held", f"prompts {ours['prompts_sha256'][:12]}" if ours else "no tasks"
 
 
@@ -267,7 +267,7 @@ def _sealed(own: StackedEvidence, reference: StackedEvidence, declared: Declared
     if not opened:
         return "held", f"{words}, never read"
     if opened["digest"] != digest:
-        return "broken", f"{words}, and what was read has {opened['digest'][:12]}"
+        return "broken", f"{words}, but the text that was read has {opened['digest'][:12]}"
     return "held", f"{words}, read once, on {opened['opened']}"
 
 

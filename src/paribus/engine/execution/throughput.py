@@ -1,6 +1,6 @@
 """Throughput of the arms in prefill, token-by-token decoding, and training.
 
-All arms are timed in turns in one process, within seconds of each other, so that the comparison is
+All arms are timed in turn in one process, within seconds of each other, so that the comparison is
 paired. A trial's training time would also include other load on the machine.
 """
 
@@ -35,7 +35,7 @@ def _speed(kind: str, label: str) -> Metric:
     return Metric(name, label, "tokens/s", "higher", "turns", 0, key, "log", of_tokens=True)
 
 
-# Endpoints that are timed in turns, and compared as ratios.
+# Endpoints that are timed in turn, and compared as ratios.
 METRICS = (
     _speed("training", "training speed"),
     _speed("prefill", "reading speed"),
@@ -93,7 +93,7 @@ def time_in_turn(
         for kind, actions in kinds.items():
             turns = [{arm: timed(actions[arm], device) for arm in actions} for _ in range(rounds)]
             for arm in actions:
-                n_tokens, seconds = min((times[arm] for times in turns), key=lambda time: time[1])
+                n_tokens, seconds = min((times[arm] for times in turn), key=lambda time: time[1])
                 n_held = training[arm][1] if kind == "training" else None
                 rows.append((arm, seed, kind, n_tokens, seconds, n_held))
     columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))

@@ -200,7 +200,7 @@ def _require_trainable(model: GPT) -> None:
     if not isinstance(getattr(model.embedding, "tokens", None), nn.Embedding):
         raise ParibusError(
             f"the custom embedding {type(model.embedding).__name__} has no attribute `tokens`; "
-            "add it, as the nn.Embedding that a tied head uses",
+            "set it to the nn.Embedding that a tied head uses",
             code="own_code",
         )
     for name, parameter in model.named_parameters():

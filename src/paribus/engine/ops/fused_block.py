@@ -25,7 +25,7 @@ Tensors = tuple[Any, ...]
 
 
 class BlockShape(NamedTuple):
-    """Constants of a block."""
+    """Constants of a fused block: number of heads, activation, and options of the norms."""
 
     n_head: int
     activation: int  # index in `rowwise.ACTIVATIONS`

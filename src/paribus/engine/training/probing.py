@@ -19,7 +19,7 @@ from paribus.errors import ParibusError
 
 
 class Kind(NamedTuple):
-    """Variant of a step, by the tensors that it saves for probes."""
+    """Kind of a step, defined by the tensors that it saves for probes."""
 
     tapped: tuple[str, ...]  # paths of the modules whose outputs are saved
     seen: bool  # whether a probe is due, so that the weights before the update are saved

@@ -130,13 +130,13 @@ class Replicas:
         if devices > 1 and self.auxiliaries:
             raise ParibusError(
                 "auxiliary losses need all rows of a batch, but resources.devices_per_trial = "
-                f"{devices} splits it; remove the key",
+                f"{devices} splits them; remove resources.devices_per_trial",
                 code="unsupported",
             )
         if checkpointing and self.model.shares:
             raise ParibusError(
                 "resources.checkpoint_activations calls each block twice, but parts with an "
-                "argument `shared` must be called once; remove the key",
+                "argument `shared` must be called once; set it to false",
                 code="unsupported",
             )
 

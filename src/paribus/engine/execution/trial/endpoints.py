@@ -35,7 +35,7 @@ def declarations(
         columns: columns that are measured at every step.
         tasks: whether the study has tasks.
         curve: whether the study has a held-out curve.
-        in_turn: metrics that are timed in turns.
+        in_turn: metrics that are timed in turn.
 
     Raises ParibusError if two metrics have the same name.
     """

@@ -1,7 +1,8 @@
-"""Lion: sign of momentum (Chen et al. 2023, Symbolic discovery of optimization algorithms).
+"""Lion (Chen et al. 2023, Symbolic discovery of optimization algorithms).
 
-Every element changes by the learning rate. The authors recommend a learning rate 3 to 10 times
-smaller than AdamW's, and a weight decay larger by the same factor.
+Every element changes by the learning rate, in the direction of the sign of a momentum. The authors
+recommend a learning rate 3 to 10 times smaller than AdamW's, and a weight decay larger by the same
+factor.
 """
 
 from __future__ import annotations
