@@ -117,7 +117,7 @@ def _try_steps(
         if is_written and name.rpartition(".")[0] not in dropouts:
             raise ParibusError(
                 f"a training step writes to the buffer {name}, but buffers are not saved with "
-                "the weights; make state that training changes a parameter",
+                "the weights; turn it into a parameter",
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)

@@ -93,7 +93,7 @@ def time_in_turn(
         for kind, actions in kinds.items():
             turns = [{arm: timed(actions[arm], device) for arm in actions} for _ in range(rounds)]
             for arm in actions:
-                n_tokens, seconds = min((times[arm] for times in turn), key=lambda time: time[1])
+                n_tokens, seconds = min((times[arm] for times in turns), key=lambda time: time[1])
                 n_held = training[arm][1] if kind == "training" else None
                 rows.append((arm, seed, kind, n_tokens, seconds, n_held))
     columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))
