@@ -78,7 +78,7 @@ class EngineRunner(Runner):
         package_digest()  # cached for every child
 
     def slots(self) -> int:
-        """Return the number of child processes: the worker's GPUs or cores per trial's devices.
+        """Return the number of child processes: GPUs (or CPU cores) divided by devices per trial.
 
         This is called in the worker process itself, so it runs no custom code and allocates nothing
         on a GPU.

@@ -42,7 +42,7 @@ NEVER = -1  # value of `diverged_at` for a replica that is still finite
 
 
 class Trainer:
-    """Trainer of replicas in lockstep, one for each seed.
+    """Trainer for replicas of one model in lockstep, one replica per seed.
 
     Args:
         setting: Setting of all replicas, or one setting per replica with equal `Setting.common`.

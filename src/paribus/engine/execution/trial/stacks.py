@@ -181,7 +181,7 @@ class StackCheckpoints:
         self.results, self.path = results, results / FOLDER / _id(self.trials)
 
     def write(self, t: int, states: Iterable[Arrays], state: Mapping[str, Any]) -> None:
-        """Write a checkpoint after step t, and remove all but the newest ones.
+        """Write a checkpoint after step t, and remove all but the two newest.
 
         Args:
             t: number of completed steps.

@@ -1,4 +1,4 @@
-"""Training of trials from the first step to their seals.
+"""Training and recording of trials, from the first step until their records are sealed.
 
 A trial is a pure function of (study, arm, seed). Trials that train the same model can share a
 stack; each has its own results folder.

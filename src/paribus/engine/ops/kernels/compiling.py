@@ -111,7 +111,8 @@ def _compiled() -> Path:
     if path.is_file():
         return path
     logging.getLogger("paribus").warning(
-        f"compiling kernels for this processor, once: about 15 seconds ({SWITCH}=off skips it)"
+        "compiling CPU kernels, which happens once per processor and takes about 15 seconds "
+        f"(set {SWITCH}=off to skip it)"
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)

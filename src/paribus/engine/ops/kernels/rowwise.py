@@ -29,7 +29,7 @@ def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bo
 
 
 def supports_activation(*tensors: Tensor) -> bool:
-    """Return whether `_Activation` and `_Gated` support tensors: one shape and dtype, on a CPU."""
+    """Return whether `_Activation` or `_Gated` supports these tensors: equal in shape and dtype."""
     x = tensors[0]
     return can_read(*tensors) and all(y.dtype == x.dtype and y.shape == x.shape for y in tensors)
 

@@ -94,7 +94,7 @@ class LearningRates:
             return (self._peaks_R * (place + 1) / warmup).astype(np.float32)
         label = f"{KEY}: schedule '{self._declared.name}'"
         with blamed(
-            f"{label} failed at step {place}", "its arguments must be a Moment and its options"
+            f"{label} failed at step {place}", "define it with two arguments, a Moment and options"
         ):
             moment = Moment(place, steps, warmup)
             fraction: float = self._declared.function(moment, self._options)
