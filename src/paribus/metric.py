@@ -212,7 +212,7 @@ class Metric:
         return {key: value for key, value in asdict(self).items() if key != "name"}
 
     def part(self, name: str) -> Metric:
-        """Return the metric for a part or column of this one; `name` is its full name."""
+        """Return a copy of this metric for a part or column, renamed to the full `name`."""
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
         label = f"{self.label}: {rest}"

@@ -13,13 +13,13 @@ import numpy as np
 
 
 def key(seed: int, *purpose: str | int) -> int:
-    """Return the 128-bit key of a stream, which is named by `seed` and `purpose`."""
+    """Return the 128-bit key of the stream named by `seed` and `purpose`."""
     name = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
 
 
 def stream(seed: int, *purpose: str | int, position: int = 0) -> np.random.Generator:
-    """Return a generator for the stream that is named by `seed` and `purpose`.
+    """Return a generator for the stream named by `seed` and `purpose`.
 
     Philox is counter-based (Salmon et al. 2011), so `position` jumps to an independent place in
     the same stream at no cost: batch t is read at position t without drawing earlier batches.

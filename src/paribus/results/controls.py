@@ -45,7 +45,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Control:
-    """Result of a control between `arm` and `reference`, over all seeds that both have.
+    """Result of a control for `arm` and `reference`, over all seeds that both have.
 
     Attributes:
         detail: the evidence, and the number of pairs. If it begins with a count, such as `24 of
@@ -162,7 +162,7 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 
 def _summarise(findings: list[Labelled]) -> Finding:
-    """Return the worst state, and a text with the findings in that state and the seed count."""
+    """Return the worst state, and a text with its findings and the number of seeds."""
     states = {finding[1] for finding in findings}
     state: State = next(state for state in WORST if state in states)
     worst = [(label, text) for label, finding_state, text in findings if finding_state == state]

@@ -215,7 +215,7 @@ class Results:
 
     @cached_property
     def turns(self) -> dict[Trial, dict[str, float]]:
-        """Speed (tokens per second) and memory (MiB), measured in turns, by (arm, seed)."""
+        """Speed (tokens per second) and memory (MiB) from runs in turn, keyed by (arm, seed)."""
         by_trial: dict[Trial, dict[str, float]] = {}
         for row in self.throughput.to_pylist():
             scores = by_trial.setdefault((row["arm"], row["seed"]), {})

@@ -40,11 +40,11 @@ from paribus.study import (
 from paribus.study.custom_code import EXAMPLES, SOURCES, digests_of, own_files, source_name
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 
-WORDS = "words"  # that only describe the study: the registered ones are shown
-FIRST = ("packages", "code", WORDS)  # stay as first registered; compared on their own
+WORDS = "words"  # key of the descriptive texts; the registered ones are shown
+FIRST = ("packages", "code", WORDS)  # keys that stay as first registered; compared separately
 FILE = "registration.json"
 OWN_FILE = re.compile(r".*[.:]([\w-]+\.py)$")  # the end of a key that names its digest
-RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
+RULE = "own_rule"  # key of a custom decision rule: its source, and its table as data
 
 
 def registration(
@@ -133,7 +133,7 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
             code="different",
         )
     if edited := edited_words(study, before):
-        words = "edited after registration, and shown as registered: %s"
+        words = "descriptive texts were edited after registration and are shown as registered: %s"
         logging.getLogger("paribus").warning(words, some(edited))
     folder.create(with_words(study, before))
     if list(study.seeds) != before["seeds"]:  # `paribus extend` was interrupted
@@ -248,20 +248,19 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
 
 
 def words_of(study: Study) -> dict[str, Any]:
-    """Return the title, the question, and the titles and descriptions of arms and interactions."""
+    """Return a study's descriptive texts: titles, question, and descriptions of arms."""
     arms, interactions = {"title", "description"}, {"title"}
     parts = {"arms": {"__all__": arms}, "interactions": {"__all__": interactions}}
     return study.model_dump(include={"title": True, "question": True, **parts})
 
 
 def edited_words(study: Study, registered: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys of descriptive texts that differ from the registered ones, such as
-    `arms.new.title`."""
+    """Return the dotted keys of descriptive texts that differ from the registered ones."""
     return tuple(changes(registered[WORDS], words_of(study)))
 
 
 def with_words(study: Study, registered: Mapping[str, Any]) -> Study:
-    """Return `study` with its registered title, question and descriptions."""
+    """Return `study` with its registered descriptive texts."""
     if not edited_words(study, registered):
         return study
     words, table = registered[WORDS], study.model_dump()

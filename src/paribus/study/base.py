@@ -69,7 +69,7 @@ class TrialSetting(Spec):
 
 
 class Part(Spec):
-    """Base class of tables that are hashable although they may contain dicts."""
+    """Base class of tables that are hashable even if they contain dicts."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

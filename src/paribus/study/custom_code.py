@@ -122,7 +122,7 @@ def _load(file: Path, folder: Path, where: str) -> ModuleType:
 
 
 def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
-    """Return the digests of a trial's custom code, under the keys of `setting.own_named`.
+    """Return the digests of a trial's custom code, with the same keys as `setting.own_named`.
 
     Paths are relative to `folder`. Raises ParibusError if a source file does not exist.
     """
@@ -164,7 +164,7 @@ def changed_sources(earlier: Sources, now: Sources) -> set[str]:
 
 
 def sources_folder(results: Path) -> Path:
-    """Return the base folder of relative paths in the study of a results folder."""
+    """Return the folder against which a results folder's study resolves relative paths."""
     return results / SOURCES if (results / SOURCES).is_dir() else results
 
 

@@ -1,4 +1,4 @@
-"""A/A studies: the baseline against itself, so that every effect found is a false one."""
+"""A/A studies: the baseline is compared with itself, so every effect found is a false positive."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from paribus.study.base import shortened
 from paribus.study.study import Study, built
 from paribus.study.trainer import STACKED
 
-SALT = "model.init.salt"  # draws other initial values from the same distributions
+SALT = "model.init.salt"  # selects other initial values from the same distributions
 
 
 def null_studies(study: Study, number: int) -> list[Study]:
-    """Return `number` A/A studies of `study`, each on seeds of its own, and tuned as it is.
+    """Return `number` A/A studies of `study`, each with different seeds and the same tuning plan.
 
-    Every arm becomes the baseline with other initial values, on the same batches. All else, such as
-    contrasts, looks and rule, is the study's. Raises ParibusError for other trainers' studies.
+    Every arm becomes the baseline with other initial values, on the same batches. Everything else,
+    such as contrasts, looks and rule, is that of `study`. Raises ParibusError if the study does not
+    use the built-in engine.
     """
     if study.trainer != STACKED:
         raise ParibusError(
-            f"an A/A study draws other initial values, and trainer '{study.trainer}' cannot; give "
-            "a study of the built-in trainer",
+            f"an A/A study needs other initial values, which trainer '{study.trainer}' cannot "
+            f"create; use a study with trainer '{STACKED}'",
             code="conflict",
         )
     n_seeds, n_tuning = len(study.seeds), len(study.tuning.seeds) if study.tuning else 0

@@ -80,7 +80,7 @@ class StudyFormat:
         return study.model_dump(include=set(self.setting_model.model_fields))
 
     def setting(self, shared: dict[str, Any]) -> Any:
-        """Validate and return a trial's settings; `shared` has an arm's overrides applied."""
+        """Validate a trial's settings: the `shared` sections with an arm's overrides applied."""
         return self._validated(self.setting_model, shared)
 
     def _validated(
@@ -103,11 +103,11 @@ class StudyFormat:
         """Raise ParibusError if the arms of a study cannot be compared or tuned."""
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return facts about a study for the analysis; by default none."""
+        """Return facts about a study for the analysis; the default is no facts."""
         return StudyFacts()
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return facts about an arm for the analysis; by default none."""
+        """Return facts about an arm for the analysis; the default is no facts."""
         return ArmFacts()
 
     def tuning_problem(self, key: str) -> str:

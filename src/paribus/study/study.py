@@ -187,8 +187,8 @@ class Study(Spec):
         for arm, reference in self.contrasts:
             if not self.differences(arm):
                 raise ParibusError(
-                    f"arm '{arm}' does not differ from '{reference}'; add overrides to its `set`, "
-                    "or a ref or args if a command trains it",
+                    f"arm '{arm}' does not differ from '{reference}'; add overrides to its `set` "
+                    "(or a ref or args, if the trainer is a command)",
                     code="conflict",
                 )
         return self
@@ -214,7 +214,7 @@ class Study(Spec):
 
     @cached_property
     def setting_records(self) -> dict[str, dict[str, Any]]:
-        """Settings of each arm's trials, as they are written to trial.json."""
+        """Settings of each arm's trials, as stored in trial.json."""
         return {arm: self.setting(arm).model_dump(mode="json") for arm in self.arms}
 
     @cached_property

@@ -113,7 +113,7 @@ def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
 
 
 def registration_findings(results: Results) -> Iterator[str]:
-    """Yield differences between registration and study, and broken links between registrations.
+    """Yield differences between registration and study, and breaks in the chain of registrations.
 
     A registration that supersedes another one records the digest of its file.
     """
@@ -190,7 +190,7 @@ def tuning_findings(results: Results) -> Iterator[str]:
 
 
 def derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield broken controls, and differences from analysis.json and verdict.json."""
+    """Recompute the analysis and verdict; yield broken controls and differences from the files."""
     analysis = analyse(results)
     if analysis.unregistered:
         yield analysis.unregistered
