@@ -56,7 +56,7 @@ class ParibusError(Exception):
 
 @contextmanager
 def blamed(action: str, advice: str = "") -> Iterator[None]:
-    """Convert exceptions of custom code in the block to ParibusError.
+    """Convert exceptions that custom code raises in the block to ParibusError.
 
     The message has the form `action: TypeError: text; advice`. Out-of-memory errors are raised
     unchanged.

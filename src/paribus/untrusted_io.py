@@ -142,7 +142,9 @@ def files_below(folder: Path) -> list[Path]:
     """
 
     def refuse(error: OSError) -> None:
-        raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
+        raise ParibusError(
+            f"cannot read {error.filename}: {error.strerror}; check its permissions"
+        ) from None
 
     files: list[Path] = []
     seen: set[str] = set()

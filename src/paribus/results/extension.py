@@ -33,8 +33,8 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
     study = folder.read_study()
     if not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(
-            f"--seeds {seeds} must be between {LEAST_SEEDS} and {MOST_SEEDS:,}, the allowed sizes "
-            "of a stage"
+            f"--seeds {seeds} is not a valid number of seeds for a stage; use {LEAST_SEEDS} to "
+            f"{MOST_SEEDS:,}"
         )
     with folder.lock():
         registered = read_json(folder.path / FILE)

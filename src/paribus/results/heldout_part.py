@@ -57,7 +57,7 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
         home = heldout_folder(folder, trial.arm, trial.seed)
         for name, digest in sealed[trial.label].items():
             if problem := seal_problem(home.path / name, digest):
-                raise home.error(f"among its scores on the test part, {problem}")
+                raise home.error(f"{problem} (scores on the test part)")
         if not is_tested(folder, trial):
             raise home.error("its scores on the test part belong to other weights")
         tested[trial.arm, trial.seed] = home

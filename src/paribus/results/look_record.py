@@ -56,7 +56,7 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
 
 
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
-    """Return the index of the look at which the contrast of `arm` stopped, or of its next look."""
+    """Return the index of the look at which an arm's contrast stopped, or else of its next look."""
     assert study.plan is not None
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm]["decision"] != GOES_ON:

@@ -1,4 +1,4 @@
-"""Recording of a results folder in the ledger, and look-up of its test text there.
+"""Recording of a study's held-out texts in the ledger, and look-up of their earlier uses.
 
 All recorded events follow from the folder's own records (`events_of`). What the ledger said about
 a test text when it was opened is sealed in the folder (`ledger.json`). A verdict uses this sealed
@@ -122,7 +122,7 @@ def _record(folder: ResultsFolder, path: Path, is_begun: bool) -> list[Event]:
 
 
 def require_no_campaign(folder: ResultsFolder) -> None:
-    """Raise ParibusError if a folder is an idea of a campaign, which opens its test part once."""
+    """Raise ParibusError if a folder belongs to a campaign, which opens its test part only once."""
     if (campaign := campaign_of(folder)) is not None:
         raise ParibusError(
             f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened only "

@@ -143,7 +143,7 @@ class Results:
 
     @cached_property
     def must_be_finite(self) -> str:
-        """Name of the metric that is not finite in a diverged trial, or "" if there is none."""
+        """Metric whose non-finite value marks a trial as diverged, or "" if none does."""
         return records_of(self.study).must_be_finite(self.registered)
 
     @cached_property
@@ -346,7 +346,7 @@ class Results:
 
     @cached_property
     def scores(self) -> pa.Table:
-        """One row per finished trial: arm, seed, diverged, and every metric (NaN where absent)."""
+        """One row per finished trial: arm, seed, diverged, and every metric (NaN if absent)."""
         kinds = {"arm": pa.string(), "seed": pa.int64(), "diverged": pa.bool_()}
         names = self.score_rows[0] if self.score_rows else [*kinds, *self.study.metrics]
         fields = [(name, kinds.get(name, pa.float64())) for name in names]

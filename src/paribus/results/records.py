@@ -173,7 +173,8 @@ class RecordFormat:
         packages: packages whose versions are registered.
         blocks: file with the scores of items, or with sums over blocks of them.
         aligned_by: column of `blocks` that is equal in two arms with the same items.
-        finite: metric that is not finite in a diverged trial; "" if the trainer declares it.
+        finite: metric whose non-finite value marks a trial as diverged; "" if the trainer declares
+            it.
     """
 
     required: tuple[str, ...] = ("trial.json", "evaluation.json")
@@ -207,7 +208,7 @@ class RecordFormat:
         return Evidence(folder.arm, folder.seed, trial)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
-        """Return the metric that is not finite in a diverged trial, or "" if there is none."""
+        """Return the metric whose non-finite value marks a trial as diverged, or "" if none."""
         return self.finite or str(registered.get(TRAINER, {}).get("must_be_finite", ""))
 
     def code(self) -> str:

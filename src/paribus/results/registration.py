@@ -90,7 +90,7 @@ def package_versions(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of the registration that follow from the study and its tasks.
+    """Return the entries of the registration that follow from the study and its tasks.
 
     The study's digest covers arms, endpoints, margins, tests, looks, rule and tuning plan, which
     are in study.json.

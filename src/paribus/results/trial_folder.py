@@ -124,7 +124,7 @@ class TrialFolder(Folder):
 
     @property
     def kept_steps(self) -> list[int]:
-        """Steps before the last step whose weights are in the folder."""
+        """Steps with weights in the folder, excluding the last step."""
         names = (path.name for path in self.path.glob("weights-*.safetensors"))
         return sorted(int(match[1]) for match in map(KEPT.fullmatch, names) if match)
 

@@ -63,7 +63,7 @@ class TrialSetting(Spec):
 
     @property
     def own_parts(self) -> tuple[str, ...]:
-        """Sorted import paths of custom code that computes, excluding code that supplies text."""
+        """Sorted import paths of custom code, excluding code that only supplies text."""
         named = self.own_named.items()
         return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
 

@@ -26,7 +26,7 @@ TO_TARGET = "_to_target"
 
 
 class Score(Part):
-    """A score to compare, which the files of every run contain."""
+    """A score to compare, found in the files of every run."""
 
     better: Literal["lower", "higher"]
     """Which direction is an improvement."""
