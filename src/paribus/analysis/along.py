@@ -25,13 +25,14 @@ class Along:
 
     Attributes:
         axis: the budget.
-        spent: the points of the comparison: those of the reference's curve, up to the smallest
-            final budget of any trial. Points where any trial's loss is not finite are dropped.
-        mean, low, high: arm minus reference at these points in nats per token, and the ends of the
-            paired t interval of each point by itself.
-        speedup: the logarithm of the reference's budget over the arm's, at a loss that both of a
-            pair reach. None for fewer than two such pairs. A non-finite loss on the way counts as
-            higher than any other, so it excludes no pair.
+        spent: the budgets at which arms are compared: those of the reference's curve, up to the
+            smallest final budget of any trial. Points where any trial's loss is not finite are
+            dropped.
+        mean, low, high: arm minus reference at these budgets, in nats per token, with its
+            pointwise paired t interval.
+        speedup: the logarithm of the reference's budget divided by the arm's, at a loss that both
+            runs of a pair reach. None for fewer than two such pairs. A non-finite loss during
+            training counts as higher than any other, so it excludes no pair.
     """
 
     arm: str
@@ -45,7 +46,7 @@ class Along:
 
 
 def along(table: Table) -> Iterator[Along]:
-    """Yield every contrast along every known budget; nothing if no curve was measured.
+    """Yield every contrast along every budget for which all its trials have a loss curve.
 
     Seeds are those that the contrast can use. Arms with different tokenizers or a broken
     control are not compared.

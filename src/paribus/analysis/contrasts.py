@@ -2,7 +2,7 @@
 
 A difference is a weighted sum over arms. A contrast is an arm minus its reference. An
 interaction is the mean effect of some arms minus that of others, each against its own
-reference. A pair that cannot be compared is reported as left out. A contrast with a broken
+reference. A pair that cannot be compared is reported as excluded. A contrast with a broken
 control is not analysed.
 """
 
@@ -42,14 +42,16 @@ BySeed = Mapping[int, float]
 
 
 def holm_of(p_values: Sequence[float | None], size: int = 0) -> list[float]:
-    """Return Holm-adjusted p-values of a family of at least `size` hypotheses; None (a test that
-    could not be made) counts as p = 1."""
+    """Return Holm-adjusted p-values of a family of at least `size` hypotheses.
+
+    None stands for a test that could not be run, and counts as p = 1.
+    """
     family = [1.0 if p is None else p for p in p_values] + [1.0] * (size - len(p_values))
     return holm(family).tolist()[: len(p_values)] if family else []
 
 
 def _by_name(rows: Sequence[Mapping[str, float | None]], size: int) -> list[dict[str, float]]:
-    """Return {test name: adjusted p} for each row; each name is a family of its own."""
+    """Return {test name: adjusted p} for each row; each test name is a separate family."""
     adjusted_p = [dict[str, float]() for _ in rows]
     for name in dict.fromkeys(name for row in rows for name in row):
         places = [place for place, row in enumerate(rows) if name in row]
@@ -59,12 +61,11 @@ def _by_name(rows: Sequence[Mapping[str, float | None]], size: int) -> list[dict
 
 
 def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
-    """Return differences with p-values adjusted over their family of at least `size`
-    hypotheses.
+    """Return differences with Holm-adjusted p-values, for a family of at least `size` hypotheses.
 
     A difference that could not be tested counts as p = 1, so that losing one never makes the
-    others easier. One with fewer than five pairs counts too, but gets no adjusted p because it
-    is only described.
+    other tests less strict. A difference with fewer than five pairs also counts, but gets no
+    adjusted p because it is only described.
     """
     return [
         d if d.decided is None or d.decided.descriptive_only else replace(d, **p)
@@ -75,8 +76,11 @@ def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
 def contrasts_of(
     table: Table, endpoints: Iterable[Endpoint], tuned: Tuned | None
 ) -> tuple[list[Contrast], list[LeftOut]]:
-    """Return every contrast on these endpoints, adjusted within its family, and the seeds that
-    each left out. `tuned` are the tuning trials behind the table (`tuned_before`)."""
+    """Return every contrast on `endpoints`, adjusted within its family, and all excluded seeds.
+
+    Args:
+        tuned: the study's tuning results, as returned by `tuned_before`.
+    """
     study, contrasts, left_out = table.results.study, list[Contrast](), list[LeftOut]()
     secondary = [endpoint.metric for endpoint in study.endpoints if not endpoint.primary]
     counted = sum(
@@ -107,7 +111,7 @@ def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
 
 
 def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
-    """Add the results of the other tests to contrasts, adjusted over the same family.
+    """Add sensitivity analyses to contrasts, adjusted over the same family.
 
     A test that cannot reject at this number of pairs is shown, but never counts as a
     disagreement.
@@ -126,7 +130,7 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
 
 
 def _other_p(c: Contrast) -> dict[str, tuple[float, float]]:
-    """Return {test: (p, smallest possible p)} of the tests that did not decide."""
+    """Return {test: (p, smallest possible p)} for the tests that did not decide."""
     if c.by_run is None or not c.items_about:
         return c.by_run.others if c.by_run else {}
     return {"paired t on these items alone": (c.by_run.decided.p_value, 0.0)}
@@ -146,11 +150,12 @@ def compare_arms(
     """Return `difference` with the result of its registered test.
 
     Args:
-        weights: of each arm; negative for references.
-        values: of each arm by seed, in the unit of `metric`; of all its runs if runs are
+        weights: weight of each arm; negative for references.
+        values: values of each arm by seed, in the metric's unit; of all its runs if runs are
             unpaired.
-        family: hypotheses that are tested together.
-        scores: of each arm by task, [seeds, items], if the claim is about new items; else a text.
+        family: number of hypotheses tested together.
+        scores: item scores of each arm by task, [seeds, items], if the claim is about new items;
+            any string otherwise.
     """
     study, choice = table.results.study, difference.choice
     compared = {
@@ -180,20 +185,25 @@ def compare_arms(
 def why_too_few(
     study: Study, sampled: Sampling, values: Mapping[str, BySeed], seeds: Sequence[int]
 ) -> str:
-    """Return why pairs at these seeds, or the runs of each arm, cannot be tested; empty if they
-    can."""
+    """Return why there are too few pairs, or too few runs of an arm, to test; "" if enough.
+
+    Args:
+        seeds: seeds of the pairs.
+    """
     if study.is_paired:
         return sampled.why_not(seeds)
     for arm, own in values.items():
         if len(own) < 2:
             runs = plural(len(own), "comparable run")
-            return f"{arm} has {runs}; inference needs two of each arm"
+            return f"{arm} has {runs}; inference needs two per arm"
     return ""
 
 
 def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return the weighted sums of scores over arms with negative and with positive weight. The
-    tested difference is the second minus the first."""
+    """Return the weighted sums of scores over arms with negative and with positive weights.
+
+    The tested difference is the second sum minus the first.
+    """
     return [
         np.sum([abs(w) * np.asarray(scores[arm]) for arm, w in weights.items() if w * sign > 0], 0)
         for sign in (-1, 1)
@@ -201,8 +211,10 @@ def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.n
 
 
 def resolution_of(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> float | None:
-    """Return the smallest difference between values that can be measured; None if unknown. Scores
-    of other programs are as they were printed."""
+    """Return the smallest difference between values that can be measured, or None if unknown.
+
+    For scores from other programs, that is one unit in the last printed digit.
+    """
     step = share_step(table, metric)
     if step is None and table.results.study.trainer == RUNS and metric.scale == "linear":
         printed = [f"{value:.15g}" for own in values.values() for value in own.values()]
@@ -212,7 +224,7 @@ def resolution_of(table: Table, metric: Metric, values: Mapping[str, BySeed]) ->
 
 
 def task_contrasts(table: Table) -> list[Contrast]:
-    """Compare arms on every task, for contrasts whose controls held, without diverged trials.
+    """Compare arms on every task, excluding diverged trials and contrasts with a broken control.
 
     A task that could not be compared stays in the family as p = 1.
     """
@@ -232,7 +244,7 @@ def task_contrasts(table: Table) -> list[Contrast]:
 def _contrast(
     table: Table, arm: str, reference: str, endpoint: Endpoint, tuned: Tuned | None, family: int
 ) -> tuple[Contrast, list[LeftOut]]:
-    """Return one contrast on one endpoint, not yet adjusted, and the seeds that it left out."""
+    """Return one unadjusted contrast on one endpoint, and the seeds excluded from it."""
     study, metric, arms = table.results.study, endpoint.metric, (reference, arm)
     declared, sampled = table.metrics[metric], table.sampling(arm, metric)
     values = {name: table.usable(name, metric, sampled.seeds) for name in (arm, reference)}
@@ -281,7 +293,7 @@ def _contrast(
     items = Items(table, declared, arms, seeds)
     scores: dict[str, Scores] | str = ""
     if study.inference.claims_new_items(declared):
-        scores = items.scores() if study.is_paired else "runs are no pairs"
+        scores = items.scores() if study.is_paired else "runs are not paired"
     is_claim = not isinstance(scores, str)
     weights = {reference: -1.0, arm: 1.0}
     asked: dict[str, Any] = {"metric": declared, "sampled": sampled, "family": family}
@@ -307,7 +319,7 @@ def _counting_diverged(
 ) -> tuple[tuple[int, ...], dict[str, dict[int, float]]] | None:
     """Return seeds and values with diverged runs counted at the worst finite score of both arms.
 
-    None if no run diverged, or if the metric exists only for pairs of finished runs.
+    Returns None if no run diverged, or if the metric exists only for pairs of finished runs.
 
     The worst finite score is mild on purpose. If a diverged run scored like an untrained
     model, one such run would outweigh any gain, and a gain of 5 SD would be detected in a
@@ -336,8 +348,10 @@ def _counting_diverged(
 
 
 def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -> list[str]:
-    """Return the reasons why arms have no usable value at a seed. If runs are unpaired, an arm
-    without a run of the seed is no reason."""
+    """Return the reasons why an arm has no usable value at a seed.
+
+    If runs are unpaired, an absent run is not a reason.
+    """
     study = table.results.study
     return [
         why
@@ -348,9 +362,11 @@ def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -
 
 
 def _equal_runs(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> str:
-    """Return a warning if all runs of an arm have the same score; empty if that can be
-    legitimate. It can for integers, for scores with a known resolution, and for the built-in
-    trainer, whose seeds are proven to matter."""
+    """Return a warning if all runs of an arm have suspiciously equal scores, or "".
+
+    Equal scores are plausible if they are integers or have a known resolution. The built-in
+    trainer is never suspected, because its seeds are proven to matter.
+    """
     if table.results.study.trainer == STACKED or share_step(table, metric):
         return ""
     for arm, by_seed in values.items():
@@ -362,7 +378,7 @@ def _equal_runs(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> s
 
 
 def _never(table: Table, arm: str, metric: str) -> int:
-    """Return in how many runs by other programs `arm` never reached the metric's target."""
+    """Return how many runs of `arm` by other programs never reached the metric's target."""
     return sum(
         metric in record.get("facts", {}).get("censored", ())
         for (name, _), record in table.results.trials.items()
@@ -371,11 +387,13 @@ def _never(table: Table, arm: str, metric: str) -> int:
 
 
 def _why_uncounted(table: Table, arm: str, reference: str, metric: str) -> str:
-    """Return why a contrast on this metric is no hypothesis: it has a different meaning in each
-    arm, or was not measured; empty if it is one."""
+    """Return why a contrast on a metric does not count as a hypothesis, or "" if it does.
+
+    It does not if the metric has a different meaning in each arm, or was not measured.
+    """
     study, declared = table.results.study, table.metrics[metric]
     if declared.of_tokens and not study.share_tokens(arm, reference):
-        return "of single tokens, and the arms have other tokenizers"
+        return "measured per token, but the arms have different tokenizers"
     is_judged = metric in [endpoint.metric for endpoint in study.judged]
     if is_judged or any(math.isfinite(table.values[*trial, metric]) for trial in table.events):
         return ""
@@ -387,7 +405,9 @@ def interactions_of(
 ) -> list[Interacting]:
     """Return every registered interaction on every primary endpoint, adjusted as one family.
 
-    Args: contrasts: all of the study. tuned: the study's tuning results.
+    Args:
+        contrasts: all contrasts of the study.
+        tuned: the study's tuning results.
     """
     study = table.results.study
     effects = {(c.arm, c.metric): c for c in contrasts}
@@ -400,7 +420,7 @@ def interactions_of(
 
 
 def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
-    """Return the weight of every arm in the interaction; they add up to 0."""
+    """Return {arm: weight} for an interaction; the weights sum to 0."""
     weights: dict[str, float] = {}
     for side, sign in ((spec.of, 1.0), (spec.than, -1.0)):
         for arm in side:
@@ -451,11 +471,11 @@ def _interaction(
 
 
 def with_lack_of_fit(analysis: Analysis) -> Analysis:
-    """Return `analysis` with lack of fit in the error of every contrast, and p-values adjusted
-    again.
+    """Return the analysis with lack of fit included in the error of every contrast.
 
-    Studies registered with `inference.choice = "propagated"` test without this part of the
-    error, and their registered test decides. Interactions are unchanged.
+    This affects only studies registered with `inference.choice = "propagated"`, whose registered
+    test decides without that part of the error. p-values are adjusted again. Interactions are
+    unchanged.
     """
     if analysis.study.inference.choice != "propagated":
         return analysis

@@ -14,11 +14,13 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Detectable:
-    """Smallest detectable effect of one contrast on one primary endpoint, in the metric's
-    unit.
+    """Smallest detectable effect of one contrast on one primary endpoint.
+
+    Sizes are in the metric's unit.
 
     Attributes:
-        sd: SD of the paired differences; `source` says where it comes from.
+        source: where `sd` comes from: stated, the pilot, or the pilot's largest SD.
+        sd: SD of the paired differences.
         effect: smallest difference detected at the registered power with the study's seeds.
         pairs_for_margin: seed pairs needed to detect a difference as large as the margin; None
             if no number suffices because the choice of tuned values is too uncertain.
@@ -41,27 +43,32 @@ class Detectable:
 
     @property
     def could_miss(self) -> bool:
-        """True if the power at the smallest effect worth detecting is below the registered
-        power."""
+        """True if the smallest effect worth detecting has less than the registered power."""
         return self.smallest_effect is not None and self.effect > self.smallest_effect
 
 
 def detectable(
     study: Study, *, pilot: Analysis | None = None, sd: float | None = None
 ) -> list[Detectable]:
-    """Return the smallest detectable change for each primary endpoint and contrast. The SD is
-    `sd` if given (first endpoint only), else from `pilot`.
+    """Return the smallest detectable change for each primary endpoint and contrast.
 
     The level is that of Holm's first step, alpha / family, at which a contrast rejects
-    whatever the others show. A contrast that the pilot lacks uses the pilot's largest SD.
-    Raises ParibusError if the SD is not positive, or if the pilot has no contrast on a primary
-    endpoint.
+    whatever the others show.
+
+    Args:
+        pilot: an earlier analysis, whose SDs are used. A contrast that it lacks uses its largest
+            SD.
+        sd: SD of the paired differences, used instead of a pilot, for the first primary endpoint
+            only.
+
+    Raises ParibusError if the study has one seed, if the SD is not positive, or if the pilot has
+    no contrast on a primary endpoint.
     """
     n, power = len(study.seeds), study.inference.power
     if n < 2:
-        raise ParibusError(f"the study has {n} seed; a contrast needs two")
+        raise ParibusError(f"the study has {n} seed, but a contrast needs two; add one to seeds")
     if sd is not None and not 0 < sd < math.inf:
-        raise ParibusError(f"sd = {sd} must be a number greater than 0")
+        raise ParibusError(f"sd = {sd} must be finite and greater than 0")
     alpha = study.inference.alpha / study.family
     # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
     in_errors = least_effect(study, alpha) * math.sqrt(n)
@@ -86,8 +93,11 @@ def detectable(
 def _spreads(
     study: Study, pilot: Analysis, metric: str
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return {(arm, reference): (SD of paired differences, error from tuning)}. The error is 0
-    unless it is registered. Raises ParibusError if the pilot has no usable contrast."""
+    """Return {(arm, reference): (SD of paired differences, error from tuning)} of a pilot.
+
+    The error is 0 unless the study registers it. Raises ParibusError if the pilot has no usable
+    contrast.
+    """
     is_tuned = study.tuning is not None and study.inference.choice != "fixed"
     spreads = {
         (c.arm, c.reference): (c.by_run.sd, c.choice.error if c.choice and is_tuned else 0.0)
@@ -96,7 +106,7 @@ def _spreads(
     }
     if not spreads:
         raise ParibusError(
-            f"the pilot '{pilot.study.name}' has no contrast of {metric} with two seed pairs; "
+            f"the pilot '{pilot.study.name}' has no contrast on {metric} with two seed pairs; "
             "use --sd instead"
         )
     return spreads

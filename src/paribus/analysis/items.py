@@ -1,4 +1,4 @@
-"""Items over which scores are averaged: documents, windows of one text, questions of tasks.
+"""Items over which scores are averaged: documents, windows of one text, or task questions.
 
 A claim about new text or new questions is a claim about new items. Items are then a sample, as
 seeds are: documents, questions, or contiguous blocks if the text is a single document.
@@ -26,10 +26,9 @@ Scores = list[np.ndarray]  # [seeds, items] by task
 def block_scores(
     table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...], n_blocks: int | None = None
 ) -> np.ndarray:
-    """Return the score of every block at every seed, [S, I]; their mean is the score of the
-    text.
+    """Return block scores at every seed, [S, I], whose mean over blocks is the text's score.
 
-    Blocks are as recorded, or joined into `n_blocks` contiguous ones. With totals y_i and counts
+    Blocks are as recorded, or joined into `n_blocks` contiguous blocks. With totals y_i and counts
     x_i, a ratio of sums over blocks of unequal sizes is linearised (Cochran 1977, Sampling
     Techniques, section 6.4): block i has R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x),
     whose mean is R. Blocks of equal sizes have y_i / x_i.
@@ -51,11 +50,13 @@ def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
 
 
 def question_scores(table: Table, arm: str, seeds: tuple[int, ...], task: str | None) -> Scores:
-    """Return each task's question scores, [seeds, questions]: the share of shot settings
-    answered correctly.
+    """Return the question scores of each task, [seeds, questions].
 
-    For one `task`, or for all tasks if None. Questions have the same order in every trial, because
-    the controls compare their prompts.
+    A score is the share of shot settings in which the question was answered correctly. Questions
+    have the same order in every trial, because the controls compare their prompts.
+
+    Args:
+        task: one task, or None for all tasks.
     """
     trials = [table.results.trial_answers[arm, seed] for seed in seeds]
     names = [name for name in trials[0] if task in (None, name)]
@@ -63,8 +64,7 @@ def question_scores(table: Table, arm: str, seeds: tuple[int, ...], task: str | 
 
 
 def share_step(table: Table, metric: Metric) -> float | None:
-    """Return the resolution of a metric that is a share of items, such as 1 / items; None for
-    others."""
+    """Return the resolution of a share of items, such as 1 / items, or None for other metrics."""
     trial, items = next(iter(table.events), None), metric.items
     if trial is None or not items:
         return None
@@ -79,7 +79,7 @@ def share_step(table: Table, metric: Metric) -> float | None:
 
 @dataclass(frozen=True)
 class Items:
-    """Items of one metric on which arms are compared, at the same seeds."""
+    """Items on which arms are compared in one metric, at the same seeds."""
 
     table: Table
     metric: Metric
@@ -98,13 +98,15 @@ class Items:
 
     @property
     def _recorded(self) -> int:
-        """The number of blocks with recorded sums; the text may have more."""
+        """Number of blocks with recorded sums; the text may have more."""
         return len(self.table.results.trial_blocks[self._trials[-1]])
 
     @property
     def n_blocks(self) -> int | None:
-        """Number of contiguous blocks into which the windows of one text are joined. None for
-        documents, which are independent."""
+        """Number of contiguous blocks into which the windows of a single text are joined.
+
+        None for documents, which are independent and are not joined.
+        """
         is_one_text = self._blocks["kind"] == "window"
         return contiguous_blocks(self._recorded) if is_one_text else None
 
@@ -120,8 +122,7 @@ class Items:
         return len(kinds) == 1 and all(np.array_equal(first, other) for other in others)
 
     def scores(self) -> dict[str, Scores] | str:
-        """Return the scores of every arm, [seeds, items] by task, or the reason why arms
-        cannot be paired by item."""
+        """Return {arm: scores by task, [seeds, items]}, or why arms cannot be paired by item."""
         over = self.metric.items
         if not over:
             return f"{self.metric.label} is not a ratio of sums over items"
@@ -129,7 +130,7 @@ class Items:
             task = self.metric.task
             by_arm = {arm: question_scores(self.table, arm, self.seeds, task) for arm in self.arms}
         elif not self._share_blocks():
-            return "the arms read the validation text in windows of other lengths"
+            return "the arms read the validation text in windows of different lengths"
         elif self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW:
             text = plural(self._recorded, "window")
             blocks = f"{DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
@@ -142,11 +143,10 @@ class Items:
         first, *others = ([task.shape[1] for task in tasks] for tasks in by_arm.values())
         if any(other != first for other in others):
             return "the arms were not asked the same questions"
-        return by_arm if max(first, default=0) > 1 else "a single item says nothing of others"
+        return by_arm if max(first, default=0) > 1 else "a single item says nothing about others"
 
     def text(self, n: int) -> str:
-        """Describe `n` items: `384 questions`, `1,024 blocks of 3,000 documents`, `10
-        contiguous blocks of text`."""
+        """Describe `n` items, such as `384 questions` or `1,024 blocks of 3,000 documents`."""
         if isinstance(self.metric.items, str):
             return f"{n:,} questions"
         if self.n_blocks is not None:
@@ -155,9 +155,13 @@ class Items:
         return counted if self._blocks["items"] == n else f"{n:,} blocks of {counted}"
 
     def target(self, sampled: str) -> str:
-        """Describe the scope of a claim besides new seeds: `this text`, `text like these 40
-        documents`. `sampled` describes the items that count as a sample; empty if none do.
-        Returns "" if the metric comes from neither held-out text nor tasks."""
+        """Describe the scope of a claim besides new seeds, such as `text like these 40 documents`.
+
+        Returns "" if the metric comes from neither held-out text nor tasks.
+
+        Args:
+            sampled: description of the items that count as a sample, or "" if none do.
+        """
         trainer = self.table.results.study.trainer
         if self.metric.items == QUESTIONS:
             n = sampled.partition(" ")[0]

@@ -24,7 +24,7 @@ Entry = dict[str, Any]
 
 
 def next_look(table: Table) -> Entry | None:
-    """Return the record of the next look; None if no look is due or a trial is missing."""
+    """Return the record of the next look, or None if no look is due or a trial is missing."""
     results, study, looks = table.results, table.results.study, table.looks
     needed = needed_trials(study, looks) if looks_left(study, looks) else []
     if study.plan is None or not needed or any(trial not in results.trials for trial in needed):
@@ -95,7 +95,7 @@ def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry
 
 
 def look_text(study: Study, entry: Entry) -> str:
-    """Format a look: `look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
+    """Format a look, such as `look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
     assert study.plan is not None
     texts = [
         f"{arm} {contrast['decision']}"
@@ -107,27 +107,26 @@ def look_text(study: Study, entry: Entry) -> str:
 
 
 def why_not_these_looks(table: Table) -> str:
-    """Return how `looks.json` contradicts the trials; empty if they agree."""
+    """Return how `looks.json` contradicts the trials, or "" if they agree."""
     for number, entry in enumerate(table.looks):
         fresh = next_look(replace(table, looks=table.looks[:number]))
-        name = f"look {entry['look']} of looks.json"
+        name = f"look {entry['look']} in looks.json"
         if fresh is None:
-            return f"{name} is not one that the trials allow"
+            return f"{name} is not possible with these trials"
         stated = {key: value for key, value in entry.items() if key != "taken_at"}
         if not agree(stated, fresh):
-            return f"{name} is not what the trials give"
+            return f"{name} differs from the look computed from the trials"
     return ""
 
 
 def planned_looks(study: Study) -> tuple[Boundary, ...]:
-    """Return the boundaries of each look, at the level of Holm's first step; () without a plan."""
+    """Return the boundary of each look at the level of Holm's first step, or () without a plan."""
     looks = plan_of(study)
     return looks.boundaries(study.inference.alpha / study.family) if looks else ()
 
 
 def least_effect(study: Study, alpha: float) -> float:
-    """Return the smallest difference, in SDs, that the study detects for one contrast at level
-    `alpha`."""
+    """Return the smallest difference, in SDs, that one contrast can detect at level `alpha`."""
     looks = plan_of(study)
     if looks is not None:  # of the last one, to whose power earlier looks can only add
         alpha = 2 * looks.bound(len(looks.pairs) - 1, alpha / 2)

@@ -1,5 +1,4 @@
-"""Data classes of an analysis: all results inferred from a study's records, as in
-analysis.json."""
+"""Data classes of an analysis, the content of analysis.json."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Summary:
-    """Values of one metric in one arm, over finished trials with a finite value."""
+    """Values of one metric in one arm, keyed by seed, for finished trials with a finite value."""
 
     arm: str
     metric: str
@@ -35,7 +34,7 @@ class Summary:
 
     @property
     def mean(self) -> float | None:
-        """Mean over these trials, in the metric's unit; None without any."""
+        """Mean over these trials, in the metric's unit; None if there are none."""
         return fmean(self.values.values()) if self.values else None
 
     @property
@@ -49,12 +48,14 @@ BudgetState = Literal["within", "over", "not shown"]
 
 @dataclass(frozen=True)
 class Stabilities:
-    """Divergence and spikes of an arm and its reference, over the seeds that both have
-    finished. If runs are unpaired: over all runs of each.
+    """Rates of divergence and spikes in an arm and its reference.
+
+    They cover the seeds that both arms have finished, or all runs if runs are unpaired.
 
     Attributes:
-        holm_p: McNemar's p of `any_event` (Fisher's if runs are unpaired), over looks and
-            stages, adjusted over the contrasts; None for fewer than five pairs or runs.
+        holm_p: p of `any_event` by McNemar's test (Fisher's if runs are unpaired), valid over
+            all looks or stages and Holm-adjusted over the contrasts; None for fewer than five
+            pairs or runs.
     """
 
     arm: str
@@ -70,9 +71,9 @@ class Cost:
     """Mean cost over seed pairs, with its interval.
 
     Attributes:
-        interval: of level 1 - alpha.
-        state: whether the registered budget is kept, by the interval of level 1 - 2 alpha;
-            None without a budget. Fewer than five pairs show nothing.
+        interval: confidence interval at level 1 - alpha.
+        state: whether the cost is within the registered budget, judged by the interval at level
+            1 - 2 alpha; None if there is no budget. Fewer than five pairs are "not shown".
     """
 
     mean: float
@@ -82,16 +83,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costs:
-    """An arm's costs other than quality, over seed pairs. A cost is None for fewer than two
-    pairs.
+    """An arm's costs besides quality, compared with its reference.
+
+    A cost is None for fewer than two seed pairs.
 
     Attributes:
-        calibration: increase of the expected calibration error.
+        calibration: increase in the expected calibration error.
         throughput: lost share of training tokens per second.
-        in_turn: whether `throughput` was timed with arms taking turns. If not yet, it compares
-            the times of training, which include other load on the machine.
+        in_turn: whether `throughput` was timed with arms taking turns. If not, it compares
+            training times, which include other load on the machine.
         prefill, decoding: lost share of tokens per second when reading full windows and when
-            writing token by token, with arms taking turns.
+            writing token by token, timed with arms taking turns.
         more_parameters, more_flops, more_memory: relative increase over the reference in
             parameters, training FLOPs and training memory; None if trials do not record them.
     """
@@ -110,7 +112,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A seed that a contrast could not use, and why."""
+    """A seed that was excluded from a contrast, and the reason."""
 
     arm: str
     reference: str
@@ -121,10 +123,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a test that did not decide: a sensitivity analysis.
+    """Result of a sensitivity analysis: a test other than the deciding one.
 
     Attributes:
-        holm_p: adjusted over the same family.
+        holm_p: p adjusted over the same family by Holm's method.
         disagrees: whether its conclusion differs from the deciding test's.
     """
 
@@ -140,7 +142,7 @@ def _rejects(p: float | None, alpha: float) -> bool:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tested:
-    """A difference with the result of its registered test, or the reason why there is none.
+    """A difference with the result of its registered test, or the reason why it has none.
 
     Attributes:
         seeds: seeds of the pairs, in the order of `by_run.pairs`; seeds of either arm if runs
@@ -149,11 +151,10 @@ class Tested:
         decided: the deciding result: that of `by_run`, or of a test over seeds and items
             (questions, documents or blocks) if the claim is about new items.
         margin: largest difference that is too small to matter.
-        choice: the error added by choosing the arms' values; None if none were tuned.
-        holm_p: p of the deciding test, adjusted over its family; None for fewer than five
+        choice: the error due to tuning the arms' values; None if nothing was tuned.
+        holm_p: p of the deciding test, Holm-adjusted over its family; None for fewer than five
             pairs, which are only described.
-        equivalence_holm_p: p of the two one-sided tests against the margin, adjusted in the
-            same way.
+        equivalence_holm_p: p of the two one-sided tests against the margin, also Holm-adjusted.
     """
 
     seeds: tuple[int, ...]
@@ -167,8 +168,7 @@ class Tested:
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """Unadjusted p-values of the family's hypotheses, keyed by the field of the adjusted
-        one."""
+        """Unadjusted p-values, keyed by the field that holds the adjusted p."""
         says = self.decided
         p_values = {"holm_p": says.p_value if says else None}
         if self.margin is not None:
@@ -182,12 +182,14 @@ class Tested:
 
     @property
     def p(self) -> float | None:
-        """Unadjusted p of the deciding test, whose inversion is the interval; None if
-        untested."""
+        """Unadjusted p of the deciding test; None if untested.
+
+        The interval inverts the same test.
+        """
         return self.decided.p_value if self.decided and self.tested else None
 
     def significant(self, alpha: float) -> bool:
-        """Return whether the deciding test finds a difference, after adjustment."""
+        """Return whether the difference is significant, after adjustment."""
         return _rejects(self.holm_p, alpha)
 
     def equivalent(self, alpha: float) -> bool:
@@ -199,27 +201,26 @@ class Tested:
 class Contrast(Tested):
     """Contrast of an arm with its reference on one metric.
 
-    Its family is the primary endpoints in every contrast, or the secondary endpoints in every
-    contrast.
+    Its family is all contrasts on primary endpoints, or all contrasts on secondary endpoints.
 
     Attributes:
         declared: the metric's label, unit, direction and digits.
-        counted: whether it is a hypothesis of its family; False if the metric was not
-            measured.
+        counted: whether it counts as a hypothesis of its family. It does not if the metric was
+            not measured, or has a different meaning in each arm.
         not_worse_holm_p: adjusted p of the non-inferiority test, against a loss of the
             margin's size.
         smallest_effect: the smallest change worth detecting; None if none is registered.
-        checks: results of the other tests; empty for fewer than five pairs.
-        items_about: the paired items, such as `40 documents`; empty if none are.
-        items_why_not: why a registered claim about new items could not be tested; empty
-            otherwise.
-        target: scope of the claim besides new seeds, such as `this text`; empty if there is
-            none.
+        checks: results of the sensitivity analyses; () for fewer than five pairs.
+        items_about: description of the paired items, such as `40 documents`; "" if items are
+            not paired.
+        items_why_not: why a registered claim about new items could not be tested, or "".
+        target: scope of the claim besides new seeds, such as `this text`, or "".
         counting_diverged: the same contrast with diverged runs counted at the worst finite
-            score of both arms, for a primary endpoint; None if no run diverged or no score is
-            finite.
+            score of both arms. It is None for a secondary endpoint, and if no run diverged or
+            no score is finite.
         sampling: the seeds that count, and the look or stages by which they were sampled.
-        censored: number of seeds in which (arm, reference) never reached the metric's target.
+        censored: number of seeds of the arm, and of its reference, that never reached the
+            metric's target.
     """
 
     arm: str
@@ -248,9 +249,11 @@ class Contrast(Tested):
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """Unadjusted p-values, including that of the non-inferiority test. The distance to a
-        censored trial is unknown, so such contrasts show neither equivalence nor
-        non-inferiority."""
+        """Unadjusted p-values, including that of the non-inferiority test.
+
+        The distance to a censored trial is unknown, so a contrast with censored trials shows
+        neither equivalence nor non-inferiority.
+        """
         p_values, better, says = super().p_values, self.declared.better, self.decided
         if self.margin is None:
             return p_values
@@ -273,8 +276,8 @@ class Interacting(Tested):
     """Difference between effects on one primary endpoint, adjusted over all interactions.
 
     Attributes:
-        of, than: the arms of both sides; the difference is the mean effect of `of` minus that
-            of `than`.
+        of, than: the arms on both sides. The difference is the mean effect of `of` minus the
+            mean effect of `than`.
     """
 
     name: str
@@ -291,18 +294,18 @@ class Analysis:
 
     Attributes:
         missing: labels of trials that are not finished.
-        unregistered: why the records contradict the registration; empty if they agree.
+        unregistered: how the records contradict the registration, or "" if they agree.
         edited: keys of descriptive texts edited after registration; `study` has the registered
             texts.
-        tasks: contrasts on the accuracy on each task, adjusted over all tasks of all contrasts.
+        tasks: contrasts in accuracy on each task, adjusted over all tasks of all contrasts.
         metrics: all compared metrics, by name.
-        own_rule: the registered custom decision rule; empty for a shipped one.
-        chosen_on_judged_text: whether arms were tuned on the same text that judges them.
-        untested: why scores are not of the sealed test part although every trial is finished;
-            empty otherwise.
+        own_rule: the registered custom decision rule, or {} if the rule is built-in.
+        chosen_on_judged_text: whether the arms were tuned on the text on which they are judged.
+        untested: why scores are not from the sealed test part although every trial is finished,
+            or "".
         looks: the looks taken so far, as in looks.json.
         reuse: the ledger's entry on the test text when it was opened; None if no ledger was
-            asked.
+            consulted.
         runs: the files of finished runs by other programs; None for other studies.
         excluded: {arm: number of crashed or failed runs that the study excludes}.
     """
@@ -337,7 +340,7 @@ class Analysis:
         return len(self.events) + sum(self.excluded.values()) + len(self.missing)
 
     def seeds_of(self, arm: str) -> set[int]:
-        """Return the seeds of an arm's finished trials, without failed ones."""
+        """Return the seeds of an arm's finished trials, excluding failed trials."""
         return {seed for name, seed in self.events if name == arm}
 
     def all_diverged(self, arm: str) -> bool:
@@ -351,22 +354,27 @@ class Analysis:
         return f"Analysis('{self.study.name}': {count}{state})"
 
     def contrast(self, arm: str, metric: str | None = None) -> Contrast:
-        """Return the contrast of `arm` with its reference on `metric`, by default the primary
-        endpoint. Raises ParibusError without such a contrast."""
+        """Return the contrast between `arm` and its reference on one metric.
+
+        Args:
+            metric: by default the primary endpoint.
+
+        Raises ParibusError if there is no such contrast.
+        """
         metric = metric or self.study.primary.metric
         for contrast in self.contrasts:
             if (contrast.arm, contrast.metric) == (arm, metric):
                 return contrast
         known = [f"{contrast.arm}, {contrast.metric}" for contrast in self.contrasts]
         wanted = f"{arm}, {metric}"
-        raise ParibusError(f"no contrast is '{wanted}': {nearest(wanted, known)}")
+        raise ParibusError(f"there is no contrast '{wanted}'; {nearest(wanted, known)}")
 
     def summary(self, arm: str, metric: str) -> Summary:
         """Return the summary of `arm` on `metric`, which must be one of `metrics`."""
         return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
 
     def stability(self, arm: str) -> Stabilities | None:
-        """Return the events of `arm` and its reference; None if they share no finished seed."""
+        """Return the event rates of `arm` and its reference, or None if they share no seed."""
         return next((s for s in self.stabilities if s.arm == arm), None)
 
     @property
@@ -377,8 +385,10 @@ class Analysis:
         return [name for name in names if name not in measured] if measured else []
 
     def missing_of(self, contrast: Contrast) -> list[str]:
-        """Return labels of the trials that the contrast still needs, on any endpoint; [] if it
-        has stopped."""
+        """Return labels of the unfinished trials that the contrast still needs.
+
+        A contrast that has stopped needs none.
+        """
         sampled = sampling_of(self.study, self.looks, contrast.arm)
         seeds = self.study.seeds if sampled.is_open else sampled.seeds
         arms = (contrast.arm, contrast.reference)

@@ -1,4 +1,4 @@
-"""Side effects of an arm: events in training, and costs."""
+"""Side effects of an arm: instability in training, and costs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ CALIBRATION = Metric("calibration_error", "calibration error", "share", "lower",
 
 
 def stabilities_of(table: Table) -> list[Stabilities]:
-    """Return divergence and spikes of every contrast that has runs, p adjusted over the
-    contrasts. Pairs count up to the contrast's look or by its stages; unpaired runs all count."""
+    """Return the rates of divergence and spikes of every contrast that has runs.
+
+    p-values are Holm-adjusted over the contrasts. Pairs count up to the contrast's last look;
+    if runs are unpaired, all of them count.
+    """
     stabilities, p_values, events = [], [], table.events
     is_paired = table.results.study.is_paired
     for arm, reference in table.results.study.contrasts:
@@ -95,7 +98,7 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
 
 
 def _more(pair: tuple[str, str], sizes: Values) -> float | None:
-    """Return the relative increase of an arm over its reference, or None if unknown."""
+    """Return the relative increase in size from the reference to the arm, or None if unknown."""
     ours, theirs = ([n for (arm, _), n in sizes.items() if arm == name and n] for name in pair)
     return fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
 
@@ -103,11 +106,15 @@ def _more(pair: tuple[str, str], sizes: Values) -> float | None:
 def cost_of(
     table: Table, pair: tuple[str, str], values: Values, metric: Metric, budget: float | None
 ) -> Cost | None:
-    """Return the mean increase of a score, or the lost share 1 - arm / reference of a speed. The
-    share comes from the mean log ratio of pairs, or the difference of mean logarithms if runs are
-    unpaired.
+    """Return an arm's mean cost: the increase in a score, or the lost share of a speed.
 
-    None for fewer than two pairs, or two runs of an arm. `pair` is (arm, reference).
+    The lost share is 1 - arm / reference. It comes from the mean log ratio over pairs, or from the
+    difference between mean logarithms if runs are unpaired.
+
+    Returns None if there are fewer than two pairs, or fewer than two runs of an arm.
+
+    Args:
+        pair: (arm, reference).
     """
     study, sampled = table.results.study, table.sampling(pair[0])
     seeds = tuple(seed for seed in sampled.seeds if all((arm, seed) in values for arm in pair))
@@ -136,8 +143,12 @@ def _lost(log_ratio: float) -> float:
 
 
 def budget_state(n: int, bounds: Interval, budget: float | None) -> BudgetState | None:
-    """Return whether a cost's bounds are within its budget; fewer than five pairs show
-    nothing."""
+    """Return whether a cost is shown to be within or over its budget, or None without a budget.
+
+    Args:
+        n: number of pairs, or of runs in the smaller arm; fewer than five show nothing.
+        bounds: interval of the cost at level 1 - 2 alpha.
+    """
     if budget is None:
         return None
     if n >= DESCRIPTIVE_BELOW and bounds.high <= budget:

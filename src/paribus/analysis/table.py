@@ -38,9 +38,9 @@ class Sampling:
 
     Attributes:
         seeds: the seeds that count.
-        look: the last look (from 1) at the contrast; None without a plan of looks, 0 before
-            the first look.
-        decision: the decision at that look; empty without a plan.
+        look: the number of the last look at the contrast, from 1; 0 before the first look, None
+            without a plan of looks.
+        decision: the decision at that look, or "" without a plan.
         stage_seeds: the seeds of the first stage; None if there is only one.
     """
 
@@ -56,7 +56,11 @@ class Sampling:
         return self.decision in ("", GOES_ON)
 
     def design(self, seeds: Collection[int]) -> Design:
-        """Return the design (look or stages) of pairs at `seeds`, a subset of `self.seeds`."""
+        """Return the look or stages by which pairs at `seeds` were sampled, or None.
+
+        Args:
+            seeds: a subset of `self.seeds`.
+        """
         if self.stage_seeds is not None:
             first = self._in_first_stage(seeds)
             return Stages(first, stage_weights(self.study.inference.first_stage_weight))
@@ -64,7 +68,7 @@ class Sampling:
         return OneLook(plan, self.look - 1) if plan and self.look else None
 
     def why_not(self, seeds: Collection[int]) -> str:
-        """Return why pairs at these seeds cannot be tested; empty if they can."""
+        """Return why pairs at these seeds cannot be tested, or "" if they can."""
         if self.look == 0:
             assert self.study.plan is not None
             return f"the first look, at {self.study.plan.looks[0]} seeds, has not been taken"
@@ -82,7 +86,12 @@ class Sampling:
 def sampling_of(
     study: Study, looks: Sequence[dict[str, Any]], arm: str, metric: str | None = None
 ) -> Sampling:
-    """Return the sampling of a contrast, or of one of its endpoints, after these looks."""
+    """Return the seeds that count for a contrast after these looks.
+
+    Args:
+        metric: an endpoint, which may have been resolved at an earlier look; by default the
+            contrast as a whole.
+    """
     if study.plan is None:
         first = study.seeds[: study.stages[0]] if study.stages else None
         return Sampling(study, study.seeds, stage_seeds=first)
@@ -97,7 +106,7 @@ def sampling_of(
 
 
 def plan_of(study: Study) -> Looks | None:
-    """Return the plan of looks, with its boundaries; None if the study has none."""
+    """Return the study's plan of looks, or None if it has none."""
     return None if study.plan is None else Looks(study.plan.looks)
 
 
@@ -107,12 +116,12 @@ class Table:
 
     Attributes:
         metrics: every metric of `values` by name; the accuracy on a task is `task_accuracy/task`.
-        values: {(arm, seed, metric): value}, NaN where a trial has none.
-        events: divergence and spikes by (arm, seed), of every finished trial that did not fail.
+        values: {(arm, seed, metric): value}, NaN if a trial has no value.
+        events: {(arm, seed): divergence and spikes} of every finished trial that did not fail.
         looks: records of the looks taken so far; () without a plan of looks.
         controls: controls between arms, checked on these trials.
         tuning: the table of the tuning trials; None if nothing was tuned.
-        lost: why a trial cannot be compared, by (arm, seed): it diverged or failed.
+        lost: {(arm, seed): reason} for trials that diverged or failed, and cannot be compared.
     """
 
     results: Results
@@ -126,7 +135,7 @@ class Table:
 
     @classmethod
     def of(cls, results: Results) -> Table:
-        """Build the table: every metric and event of every finished trial."""
+        """Build the table of a study's finished trials."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
         tasks = {}
         for trial, answered in results.trial_accuracy.items():
@@ -166,7 +175,7 @@ class Table:
         return cls(results, metrics, values, events, results.looks, controls, tuning, lost)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
-        """Return the seeds that count for the contrast of `arm`, or for one endpoint of it."""
+        """Return the seeds that count for an arm's contrast, or for one of its endpoints."""
         return sampling_of(self.results.study, self.looks, arm, metric)
 
     def broken(self, arm: str) -> list[Control]:
@@ -174,26 +183,29 @@ class Table:
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:
-        """Return why a trial has no value to compare; empty if it has one."""
+        """Return why a trial has no value to compare, or "" if it has one."""
         if why := self.why_diverged(arm, seed):
             return why
         value, declared = self.values[arm, seed, metric], self.metrics.get(metric)
         if not math.isfinite(value):
             return f"{arm} has no finite value"
         if declared and not math.isfinite(declared.compared(value)):
-            return f"{arm} has {declared.label} {value:g}, of which no ratio can be taken"
+            return f"{arm} has {declared.label} {value:g}, which cannot be compared as a ratio"
         return ""
 
     def why_diverged(self, arm: str, seed: int) -> str:
-        """Return why a trial failed, is not finished or diverged; empty if none applies."""
+        """Return why a trial failed, diverged or is unfinished, or "" if none applies."""
         if (arm, seed) in self.lost or (arm, seed) in self.events:
             return self.lost.get((arm, seed), "")
         is_absent = seed in self.results.study.arm_facts(arm).absent
-        return f"{arm} has no run of it" if is_absent else f"{arm} is not finished"
+        return f"{arm} has no such run" if is_absent else f"{arm} is not finished"
 
     def usable(self, arm: str, metric: str, seeds: Sequence[int] | None = None) -> dict[int, float]:
-        """Return {seed: value} of an arm's comparable trials, at `seeds` or all the study's
-        seeds."""
+        """Return {seed: value} for an arm's comparable trials.
+
+        Args:
+            seeds: by default all seeds of the study.
+        """
         return {
             seed: self.values[arm, seed, metric]
             for seed in (self.results.study.seeds if seeds is None else seeds)
@@ -202,6 +214,6 @@ class Table:
 
 
 def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:
-    """Return divergence and spikes in training losses of shape (T,), by the study's rule."""
+    """Detect divergence and spikes in training losses of shape (T,), by the study's rule."""
     rule = study.stability.model_dump(exclude={"unstable_above"})
     return stability_events(losses, **rule)

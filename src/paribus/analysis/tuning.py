@@ -21,7 +21,6 @@ from paribus.analysis.table import Table
 from paribus.comparison import agree
 from paribus.errors import ParibusError
 from paribus.metric import Metric
-from paribus.numbers import plural
 from paribus.results import Results
 from paribus.results.curves import target_axis
 from paribus.statistics import (
@@ -49,8 +48,8 @@ class Point:
     Attributes:
         candidate: number of the candidate, from 1.
         values: score by tuning seed; NaN if the trial diverged.
-        mean: mean over the seeds that did not diverge; NaN if all did.
-        chosen: whether it is the arm's best.
+        mean: mean score of the trials that did not diverge; NaN if all diverged.
+        chosen: whether the candidate is the arm's best.
     """
 
     arm: str
@@ -61,7 +60,7 @@ class Point:
 
     @property
     def n_diverged(self) -> int:
-        """Number of tuning seeds on which it diverged."""
+        """Number of tuning seeds on which the candidate diverged."""
         return sum(not math.isfinite(value) for value in self.values.values())
 
 
@@ -72,10 +71,10 @@ class Tuned:
     Attributes:
         metric: the metric that selects candidates.
         candidates: all candidates, in order; the first has number 1.
-        points: arm by arm, each in the order of the candidates.
-        chosen: values chosen for each arm: its best candidate's, or those at the fitted vertex
-            if the study registers that.
-        caveats: warnings about each arm's choice.
+        points: the points of all arms, arm by arm, in the order of the candidates.
+        chosen: {arm: chosen values}, either the best candidate's or, if the study registers
+            that, those at the fitted vertex.
+        caveats: {arm: warnings about its choice}.
     """
 
     metric: Metric = field(repr=False)
@@ -85,28 +84,31 @@ class Tuned:
     caveats: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, arm: str) -> list[Point]:
-        """Return the tuning curve of `arm`."""
+        """Return the points of `arm`, in the order of the candidates."""
         return [point for point in self.points if point.arm == arm]
 
     def best(self, arm: str) -> Point:
-        """Return the point that was chosen for `arm`."""
+        """Return the best point of `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
 
     def scores(self, arm: str) -> np.ndarray:
-        """Return the scores of an arm, [candidates, seeds]."""
+        """Return an arm's scores, [candidates, seeds]."""
         return np.array([list(point.values.values()) for point in self.of(arm)])
 
     def losses(self, arm: str) -> np.ndarray:
-        """Return an arm's scores, [candidates, seeds], with signs such that lower is better."""
+        """Return an arm's scores, [candidates, seeds], negated if higher is better."""
         return lower_is_better(self.metric, self.scores(arm))
 
     def values_of(self, point: Point) -> Candidate:
-        """Return the values that a point was trained with."""
+        """Return the candidate values with which a point was trained."""
         return self.candidates[point.candidate - 1]
 
     def extremes(self, arm: str, reference: str) -> tuple[float, float] | None:
-        """Return the smallest and largest mean change of `arm` from its reference at the same
-        candidate, over seeds on which neither diverged. None without such seeds."""
+        """Return the smallest and the largest mean change of an arm over candidates.
+
+        Each change is from the reference to the arm at the same candidate, averaged over seeds
+        on which neither diverged. Returns None if there are no such seeds.
+        """
         compared = np.vectorize(self.metric.compared, otypes=[float])
         changes = finite_means(compared(self.scores(arm)) - compared(self.scores(reference)))
         known = changes[np.isfinite(changes)]
@@ -114,14 +116,16 @@ class Tuned:
 
 
 def lower_is_better(metric: Metric, scores: np.ndarray) -> np.ndarray:
-    """Return scores, negated if higher is better."""
+    """Return the scores, negated if higher is better."""
     return -scores if metric.better == "higher" else scores
 
 
 def vertex_key(tuned: Tuned) -> str | None:
-    """Return the key along which parabolas are fitted: the learning rate, else the first key
-    whose values are positive and not all integers. None if no key qualifies, or if several
-    keys do not form a full grid."""
+    """Return the key along which parabolas are fitted, or None if there is none.
+
+    This is the learning rate or, without one, the first key whose values are positive and not all
+    integers. If several keys are tuned, they must form a full grid.
+    """
     keys = list(tuned.candidates[0])
     sizes = [len({str(candidate[key]) for candidate in tuned.candidates}) for key in keys]
     if len(keys) > 1 and math.prod(sizes) != len(tuned.candidates):
@@ -138,13 +142,15 @@ def vertex_key(tuned: Tuned) -> str | None:
 
 
 def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
-    """Return the windows of three candidates to which parabolas are fitted: (rows, log
-    values). Each window is the best row and its neighbours along `vertex_key`, ascending. The
-    first window has the other keys as chosen; one follows for each other combination of them.
+    """Return the windows of three candidates to which parabolas are fitted, as (rows, log values).
+
+    A window is the best row and its two neighbours along `vertex_key`, ascending. The first
+    window has the chosen values of all other keys. One window follows for each other combination
+    of their values.
 
     If the best value is at the edge, both neighbours are on one side. A candidate that
-    diverged on a seed is not a neighbour. Empty if no three adjacent candidates have the other
-    keys as chosen.
+    diverged on a seed is not a neighbour. Returns [] if no three adjacent candidates have the
+    chosen values of the other keys.
     """
     key, losses, candidates = vertex_key(tuned), tuned.losses(arm), tuned.candidates
     rows_by_others: dict[tuple[tuple[str, Value], ...], list[int]] = {}
@@ -169,14 +175,14 @@ def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
 
 
 def tuned_before(table: Table) -> Tuned | None:
-    """Return the tuning results behind `table`; None if nothing was tuned."""
+    """Return the tuning results of the study in `table`, or None if nothing was tuned."""
     return None if table.tuning is None else tuned_in(table.results.study, table.tuning)
 
 
 def tuned_in(study: Study, table: Table) -> Tuned:
-    """Return the tuning results of the trials in `table`, which must be those planned.
+    """Return the tuning results of a study, computed from the tuning trials in `table`.
 
-    Raises ParibusError if they belong to another plan, or if a trial is not finished.
+    Raises ParibusError if the trials belong to another plan, or if a trial is not finished.
     """
     tuning, results = tuning_of(study), table.results
     if tuning_study(study).digest != results.study.digest:
@@ -186,8 +192,8 @@ def tuned_in(study: Study, table: Table) -> Tuned:
         )
     if results.unfinished:
         raise ParibusError(
-            f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, and "
-            "arms are compared at equal cost; run the study again to continue"
+            f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, but "
+            "arms must be tuned at equal cost; run the study again to continue"
         )
     points, metric = [], results.metrics[tuning.select]
     for arm in study.arms:
@@ -219,7 +225,7 @@ def _caveats(tuned: Tuned, arm: str) -> Iterator[str]:
     values = tuned.values_of(best)
     if lost := best.n_diverged:
         yield (
-            f"every value tried diverged on a tuning seed; the best did on {lost} of "
+            f"every value tried diverged on a tuning seed; the best diverged on {lost} of "
             f"{len(best.values)}"
         )
     outermost = [
@@ -231,10 +237,12 @@ def _caveats(tuned: Tuned, arm: str) -> Iterator[str]:
 
 
 def tuning_record(study: Study, results: Results) -> dict[str, Any]:
-    """Return the content of tuning.json: every trial, and the choice of each arm. `results`
-    holds the tuning trials.
+    """Return the content of tuning.json: every trial, and the values chosen for each arm.
 
-    Raises ParibusError as `tuned_in` does.
+    Args:
+        results: results of the tuning trials.
+
+    Raises ParibusError for the same reasons as `tuned_in`.
     """
     tuning, tuned = tuning_of(study), tuned_in(study, Table.of(results))
     return {
@@ -261,35 +269,35 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
 
 
 def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
-    """Return {arm: chosen values} from the record tuning.json."""
+    """Return {arm: chosen values} from the content of tuning.json."""
     return {arm: choice["values"] for arm, choice in record["chosen"].items()}
 
 
 def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
-    """Return how the arms' values differ from those that the tuning trials choose; empty if
-    they agree or nothing was tuned."""
+    """Return how the arms' values contradict the tuning trials, or "" if they do not."""
     if study.tuning is None or not study.tuning.chosen:
         return ""
     if tuned is None:
-        return "the tuning trials that chose the values of the arms are not there"
+        return "the tuning trials that chose the arms' values are missing"
     for arm, values in study.tuning.chosen.items():
         if not agree(values, best := tuned.chosen.get(arm, {})):
             chosen = values_text(best) or "nothing"
-            return f"{arm} has {values_text(values)}, and the tuning trials choose {chosen}"
+            return f"{arm} has {values_text(values)}, but the tuning trials choose {chosen}"
     return ""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Error that choosing arms' values adds to a difference between them.
+    """Error that tuning the arms' values adds to a difference between arms.
 
     Attributes:
-        how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty if the error is
+        how: "vertex" or "redrawn" (see `paribus.statistics.choice`), or "" if the error is
             unknown.
-        error: SD of the difference due to the choice, in the endpoint's compared unit; 0 if
-            unknown. It contains `lack_of_fit`, but not in studies registered without it.
+        error: SD of the difference due to the choice, in the unit in which the endpoint is
+            compared; 0 if unknown. It contains `lack_of_fit`, unless the study was registered
+            without it.
         included: whether the test includes `error`.
-        why_not: why the error is unknown; empty if it is known.
+        why_not: why the error is unknown, or "" if it is known.
         lack_of_fit: SD of the difference because loss curves are not parabolas; 0 if no
             parabola was fitted.
     """
@@ -304,23 +312,26 @@ class Choice:
 def choice_of(
     table: Table, tuned: Tuned | None, weights: Mapping[str, float], metric: str
 ) -> Choice | None:
-    """Return the error that tuning adds to a weighted sum of `metric` over arms; None if
-    nothing was tuned.
+    """Return the error that tuning adds to a weighted sum over arms, or None without tuning.
 
-    For a metric that the tuning trials did not measure, such as the loss on a sealed text, it
-    is the error of the selection metric, if both have the same unit.
+    For a metric that the tuning trials did not measure, such as the loss on a sealed text, the
+    error of the selection metric is used if both have the same unit.
+
+    Args:
+        weights: weight of each arm in the sum.
+        metric: the endpoint that is summed.
     """
     study, tuning = table.results.study, table.tuning
     if study.tuning is None or tuned is None or tuning is None:
         return None
     declared, n_seeds = table.metrics[metric], len(study.tuning.seeds)
     is_measured = any(math.isfinite(tuning.values[*trial, metric]) for trial in tuning.events)
-    too_few = f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
+    too_few = f"estimating it needs {LEAST_TUNING_SEEDS} tuning seeds, but there are {n_seeds}"
     are_few = n_seeds < LEAST_TUNING_SEEDS
     if are_few and not _fits_parabolas(study):
         why_not = too_few
     elif declared.of_pair or target_axis(metric) is not None:
-        why_not = f"{declared.label} is of pairs of trials"
+        why_not = f"{declared.label} is measured on pairs of trials"
     elif not is_measured and (declared.unit, declared.scale) != (
         tuned.metric.unit,
         tuned.metric.scale,
@@ -357,8 +368,11 @@ def choice_of(
 
 
 def _fits_parabolas(study: Study) -> bool:
-    """Return whether a vertex is chosen. Fewer than three tuning seeds suffice with lack of fit
-    alone: `benchmarks/few_tuning_seeds.py` has its error rates."""
+    """Return whether each arm's value is the vertex of a fitted parabola.
+
+    With fewer than three tuning seeds, this requires that the error includes lack of fit;
+    `benchmarks/few_tuning_seeds.py` measures the error rates.
+    """
     assert study.tuning is not None
     is_enough = len(study.tuning.seeds) >= LEAST_TUNING_SEEDS
     return study.inference.choice == "with_lack_of_fit" or (
@@ -367,8 +381,10 @@ def _fits_parabolas(study: Study) -> bool:
 
 
 def _sd_of_runs(table: Table, arms: Iterable[str], metric: str) -> float | None:
-    """Return the SD over seeds of the verdict's runs, pooled over arms; None if an arm has fewer
-    than two."""
+    """Return the SD over seeds of the judged runs, pooled over arms.
+
+    Returns None if an arm has fewer than two runs.
+    """
     values = [list(table.usable(arm, metric).values()) for arm in arms]
     if min(map(len, values)) < 2:
         return None
@@ -376,8 +392,11 @@ def _sd_of_runs(table: Table, arms: Iterable[str], metric: str) -> float | None:
 
 
 def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> list[TunedArm]:
-    """Return the scores to which an arm's parabolas are fitted, first those with the other
-    keys as chosen; empty if these cannot be fitted."""
+    """Return the scores to which each of an arm's parabolas is fitted.
+
+    The first parabola is that at the chosen values of the other keys. Returns [] if it cannot be
+    fitted.
+    """
     tuned_arms = []
     for rows, x in windows(tuned, arm):
         ours = chose[rows]
@@ -390,8 +409,11 @@ def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> li
 
 
 def _judged(tuning: Table, tuned: Tuned, arm: str, declared: Metric, read: str) -> np.ndarray:
-    """Return an endpoint's tuning scores, [candidates, T], from the metric `read`; NaN if a
-    trial diverged."""
+    """Return an endpoint's tuning scores, [candidates, T], NaN for diverged trials.
+
+    Args:
+        read: name of the metric whose recorded values are used.
+    """
     chose, seeds = tuned.losses(arm), list(tuned.points[0].values)
     names = [candidate_arm(arm, row + 1) for row in range(len(chose))]
     measured = np.array([[tuning.values[own, seed, read] for seed in seeds] for own in names])

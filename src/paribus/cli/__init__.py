@@ -63,9 +63,9 @@ for _flag in ("--help", "--version"):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
-    0: done; 1: `values --check` found something; 2: bad input, said in one line; 3: an arm cannot
-    be judged, or `verify` found something; 10: `campaign try` did not keep the idea; with
-    `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
+    The codes are 0: success; 1: `values --check` found a problem; 2: invalid input, reported in one
+    line; 3: an arm cannot be judged, or `verify` found a problem; 10: `campaign try` did not keep
+    the idea; 130: interrupted. With `--exit-verdict`, it is the code of the word (`decision.word`).
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in app.help_flags:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if package not in PACKAGES:
             raise
         verb = " ".join(["paribus", *arguments][:2])
-        problem = f"`{verb}` trains or reads models, and '{package}' is not installed; {INSTALL}"
+        problem = f"`{verb}` needs '{package}', which is not installed; {INSTALL}"
     except BrokenPipeError:
         # The reader of our output has left (`paribus check | head`): no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -41,8 +41,8 @@ def new(
     """Register a campaign: a baseline, and how every idea will be tested against it.
 
     Args:
-        folder: The folder to make; new or empty.
-        alpha: The false discovery rate of the ideas that are kept.
+        folder: The folder to create; it must be new or empty.
+        alpha: The false discovery rate among the ideas that are kept.
     """
     from paribus.campaign import begin
 
@@ -64,11 +64,12 @@ def try_(
     where: Crew = CREW,
     json: Json = False,
 ) -> int:
-    """Screen an idea and, if it passes, confirm it on fresh seeds; exit code 0 if it is kept, 10
-    if not.
+    """Screen an idea and, if it passes, confirm it on fresh seeds.
+
+    The exit code is 0 if the idea is kept, and 10 if it is not.
 
     Args:
-        name: The name of the idea, as of an arm of a study.
+        name: The name of the idea, in the form of an arm's name.
     """
     from paribus.campaign import try_idea
 
@@ -89,7 +90,7 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
 
 @campaign.command(name="end")
 def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None:
-    """Judge the kept ideas on the sealed test part, opened once; no idea can follow."""
+    """Judge the kept ideas on the sealed test part, opened once; this ends the campaign."""
     from paribus.campaign import end as end_campaign
 
     campaign = _opened(folder, where, json=json)
@@ -98,7 +99,7 @@ def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None
 
 
 def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
-    """Open a campaign whose studies run with the workers of `where` and print their progress."""
+    """Open a campaign whose studies run on the workers in `where` and print their progress."""
     from paribus.campaign import open_campaign
     from paribus.cli.commands import train
     from paribus.runs.run import register as register_study

@@ -54,11 +54,11 @@ def plan(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Print the smallest change a study will see, and what it costs.
+    """Print the smallest change that a study can detect, and its cost.
 
     Args:
-        pilot: A finished study like this one, whose SDs to plan with.
-        sd: The SD of paired differences of the primary endpoint, if known.
+        pilot: The results folder of a similar study, whose SDs are used.
+        sd: The SD of paired differences on the primary endpoint, if known.
     """
     loaded = _load(study, set_, trust)
     from paribus.analysis import analyse, detectable, planned_looks
@@ -84,7 +84,7 @@ def _question(study: Study) -> list[str]:
 
 
 def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
-    """Return a study with settled budgets, and its cost (None if another program trains it)."""
+    """Return a study with resolved budgets, and its cost (None if another program trains it)."""
     from paribus.study.trainer import STACKED
 
     options = where.options(study)
@@ -100,7 +100,7 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
     if where.workers:
-        raise ParibusError("--workers is of a measured plan; with --tflops state --count devices")
+        raise ParibusError("--workers needs a measured plan; with --tflops, use --count instead")
     rate = stated_rate(study, tflops, utilisation=utilisation or UTILISATION, count=count)
     return study, study_cost(study, vocabularies_of(study), rate=rate, price=where.price)
 
@@ -113,9 +113,7 @@ def check(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Try one step of every arm, and refuse what `run` would refuse. Without a study, list the
-    examples.
-    """
+    """Try one step of every arm and report errors; without a study, list the examples."""
     if study is None:
         from paribus.cli import tables
         from paribus.study import shipped_studies
@@ -162,7 +160,7 @@ def register(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Fix endpoints, margins and the rule; `run` does it as well."""
+    """Register endpoints, margins and the rule; `run` also does this."""
     loaded = _load(study, set_, trust)
     from paribus.cli import tables
     from paribus.runs.run import register as register_study
@@ -183,10 +181,10 @@ def run(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
-    """Train, evaluate, decide, report; run it again to continue.
+    """Train, evaluate and judge the arms of a study; run it again to continue.
 
     Args:
-        null: Measure error rates instead: so many studies of the baseline against itself.
+        null: Measure error rates instead, in this many studies of the baseline against itself.
     """
     loaded = _load(study, set_, trust)
     if null:
@@ -236,12 +234,12 @@ def report(
     folder: Folder,
     *,
     page: Annotated[
-        bool, Parameter(negative="--no-page", help="Draw the page; without it no PDF either.")
+        bool, Parameter(negative="--no-page", help="Write the page; --no-page implies --no-pdf.")
     ] = True,
     pdf: Pdf = True,
     answer: Answer = PLAIN,
 ) -> int:
-    """Test every contrast again, draw the page and the PDF, print the card."""
+    """Repeat the analysis, write the page and the PDF, and print the card."""
     from paribus.results import load_results
 
     return _finish(load_results(folder), answer, page=page, pdf=pdf and page)
@@ -255,8 +253,12 @@ def train(
     before: str = "",
     open_test: bool = True,
 ) -> Results:
-    """Run a study. With our own engine, `open_test` says whether to go on to the sealed test part.
-    `before` is printed once all checks have passed."""
+    """Run a study and print its progress.
+
+    Args:
+        before: text to print once all checks have passed.
+        open_test: whether the built-in trainer continues to the sealed test part.
+    """
     from paribus.runs.progress import watching
     from paribus.runs.run import run as run_study
 
@@ -276,7 +278,7 @@ def _load(name: str, overrides: list[str] | None, trust: bool) -> Study:
 
 
 def analysed(results: Results) -> Report:
-    """Analyse and decide; write analysis.json and verdict.json, unless the folder is read-only."""
+    """Return the report, and write analysis.json and verdict.json if the folder is writable."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide
     from paribus.report.model import build_report
@@ -290,11 +292,11 @@ def analysed(results: Results) -> Report:
             f"no trial in {results.path} is finished; run the study first", code="unfinished"
         )
     if changed := ResultsFolder(results.path).runs_changed():
-        log.warning("%s: this is the verdict on what they were", changed)
+        log.warning("%s; this verdict is on the original contents", changed)
     analysis = analyse_results(results)
     report = build_report(decide(analysis))
     if not os.access(results.path, os.W_OK):
-        log.warning("%s is read-only: nothing is written", results.path)
+        log.warning("%s is read-only, so nothing is written", results.path)
         return report
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(report))
@@ -302,7 +304,7 @@ def analysed(results: Results) -> Report:
 
 
 def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
-    """Analyse, decide, write page and PDF, print the card, and return the exit code."""
+    """Analyse results, write the page and the PDF, print the card, and return the exit code."""
     if not (page and os.access(results.path, os.W_OK)):
         return give(analysed(results), answer)
     from paribus.report.figures import draw

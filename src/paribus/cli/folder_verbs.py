@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def status(folder: Folder, *, json: Json = False) -> None:
-    """List the trials of a results folder and how far each is."""
+    """List the trials in a results folder and their progress."""
     from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
     from paribus.runs.progress import read_progress
@@ -57,11 +57,11 @@ def cancel(folder: Folder) -> None:
     from paribus.runs.standing import cancel as cancel_study
 
     show_path(cancel_study(folder))
-    show_path("finished trials and checkpoints are kept: run the study again to continue")
+    show_path("finished trials and checkpoints are kept; run the study again to continue")
 
 
 def _running_jobs(folder: Path) -> list[JobState]:
-    """Return the jobs of a results folder. If their scheduler cannot be asked, print a warning."""
+    """Return a results folder's jobs, or print a warning if the scheduler cannot be queried."""
     from paribus.runs.standing import job_states
 
     try:
@@ -84,7 +84,7 @@ def extend(folder: Folder, *, seeds: int) -> None:
     first, last = study.seeds[study.stages[0]], study.seeds[-1]
     show(f"registered: a second stage, seeds {first} to {last}", extension_text(study))
     verb = "judge --study" if study.trainer == "runs" else "run"
-    show_path(f"to go on: paribus {verb} STUDY --results {folder}")
+    show_path(f"to continue: paribus {verb} STUDY --results {folder}")
 
 
 def evaluate(
@@ -100,10 +100,10 @@ def evaluate(
     """Evaluate finished trials on more zero- and few-shot tasks.
 
     Args:
-        tasks: Tasks by name; by default all.
-        fewshot: Solved examples before each question: 0 1 3 by default, 0 with --standard.
-        standard: Tasks of the LM Evaluation Harness, which are downloaded.
-        data: A folder with copies of the data sets of standard tasks.
+        tasks: Names of tasks; by default all.
+        fewshot: Solved examples before each question; by default 0 1 3, or 0 with --standard.
+        standard: Use tasks of the LM Evaluation Harness, which are downloaded.
+        data: A folder with local copies of the standard tasks' data sets.
     """
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.report.tables import accuracy_table
@@ -124,7 +124,7 @@ def evaluate(
 
 
 def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
-    """Check that nothing was changed; compute scores, analysis and verdict again."""
+    """Check that nothing was changed, and recompute scores, analysis and verdict."""
     from paribus.verification import verify as verify_folder
 
     outcome = verify_folder(results, trust=trust)
@@ -145,7 +145,7 @@ def archive(results: Folder, out: Path) -> None:
     """Copy a study without its weights, for a repository.
 
     Args:
-        out: The folder to write; it must be new.
+        out: The folder to create.
     """
     from paribus.numbers import plural
     from paribus.results import archive as archive_study, load_results
@@ -153,7 +153,7 @@ def archive(results: Folder, out: Path) -> None:
     loaded = load_results(results)
     written = archive_study(loaded, out)
     if loaded.unfinished:
-        print(f"not in it, as they are not finished: {plural(len(loaded.unfinished), 'trial')}")
+        print(f"not archived: {plural(len(loaded.unfinished), 'unfinished trial')}")
     size = sum(path.stat().st_size for path in written.iterdir())
     show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
 
@@ -163,7 +163,7 @@ def values(paper: Path, *, check: Path | None = None) -> int:
 
     Args:
         paper: A paper.toml, which names studies.
-        check: A document: list numbers bound to no value, and changed values; code 1 for any.
+        check: A document: list its unbound numbers and changed values; exit with 1 if any.
     """
     from paribus.report.values import check_document, write_values
 
@@ -189,9 +189,9 @@ def export(
     """Write a trained model as a Hugging Face folder.
 
     Args:
-        out: The folder to write; it must be new or empty.
-        trial: The model: ARM/seed-N, such as layernorm/seed-1.
-        folder: The folder of the study file, if the study names its text by a relative path.
+        out: The folder to create; it must be new or empty.
+        trial: The model, as ARM/seed-N, such as layernorm/seed-1.
+        folder: The study file's folder, if the study names its text by a relative path.
     """
     from paribus.engine.export import export_trial
 
@@ -204,8 +204,7 @@ def export(
 
 
 def ledger(*, json: Json = False) -> None:
-    """List which texts were opened, and by which studies, from PARIBUS_LEDGER or your own
-    ledger."""
+    """List the texts that studies opened, from PARIBUS_LEDGER or your ledger."""
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
 
     path = ledger_path()

@@ -20,23 +20,22 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Selection:
-    """Options for which runs of the files are read, and how.
+    """Options for selecting runs and reading their files.
 
     Attributes:
-        arm: What names the arm: a column, a fact, or the folder or name of the file; by default
-            arm.
-        seed: The column or fact that is the seed; by default seed.
-        pair: Compare runs of one seed, or of one value of this column, as pairs: they share data.
-        reader: The form of the files, if not recognised: a name, your form.toml or file.py:name.
-        where: Take the runs that meet a condition, such as lr=0.01.
-        best_of: Take the best run of each seed over this setting.
-        step: The column of steps, where a run has several rows of a table.
-        item: The column of items, where a run has a row for each question.
-        metric: The column of the score's name, in a table with a row for each.
-        value: The column of its value there.
+        arm: What names the arm: a column, a fact, or the file's folder or name; by default arm.
+        seed: The column or fact with the seed; by default seed.
+        pair: Pair runs with the same seed, or the same value in this column: they share data.
+        reader: The format of the files, if not recognised: a name, your form.toml or file.py:name.
+        where: Use only runs that meet a condition, such as lr=0.01.
+        best_of: Use the best run of each seed over this setting.
+        step: The column with the step, if a table has several rows per run.
+        item: The column with the item, if a table has a row per question.
+        metric: The column with the name of the score, if a table has a row per score.
+        value: The column with the value of that score.
         at_step: The step at which scores are read; by default the last.
-        crashed: Whether a run without a finite score is a result, or is left out.
-        stopped_early: ok: runs that are called crashed were stopped by the budget of all.
+        crashed: Count runs without a finite score as results (data), or exclude them.
+        stopped_early: With ok, runs marked as crashed were stopped by a budget that all runs share.
     """
 
     arm: str | None = None
@@ -78,15 +77,15 @@ def judge(
 
     Args:
         paths: Files, folders and patterns; label=PATTERN names the arm of its runs.
-        score: The score that decides; repeat the option for scores that stand beside it.
+        score: The score that decides; repeat the option for secondary scores.
         margin: The largest change that would not matter, in the score's unit.
-        better: Which direction is better, repeated for each score; by default by its name.
-        baseline: The arm that others are compared with; by default baseline.
-        target: Compare what runs need to come to this value of the score, too.
+        better: Which direction is better, repeated for each score; by default guessed by name.
+        baseline: The arm with which others are compared; by default baseline.
+        target: Also compare the budgets that runs need to reach this value of the score.
         bar: Compare the runs of one arm with this number instead.
-        alpha: The chance of a false claim, over all arms.
-        study: A registered [runs] study: its file or results folder says all of this.
-        results: A folder to keep the records in, for report and verify.
+        alpha: The chance of a false claim over all arms.
+        study: The file or results folder of a registered [runs] study, which sets these options.
+        results: A folder in which to keep the records, for report and verify.
         page: Write the page to this file.
     """
     scores = score or []
@@ -102,7 +101,7 @@ def judge(
             return 0
         return _give(records, page, answer)
     if not paths:
-        raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
+        raise ParibusError("no runs to judge; give files, such as runs.csv, or a --study")
     from paribus.readers.judge import judge_against_bar, judged, make_study
 
     options: dict[str, Any] = vars(selection) | {"where": selection.where or []}
@@ -144,13 +143,13 @@ def judge(
 
 
 def _require_unset(why: str, **options: object) -> None:
-    """Raise ParibusError for options that are set."""
+    """Raise ParibusError if any of these options is set."""
     if stated := [f"--{name}" for name, value in options.items() if value]:
-        raise ParibusError(f"{', '.join(stated)} {why}; leave it out")
+        raise ParibusError(f"{', '.join(stated)} {why}; remove the option")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:
-    """Analyse, decide, write the page, print the card, and return the exit code."""
+    """Analyse results, write the page, print the card, and return the exit code."""
     from paribus.cli.commands import analysed, give
 
     report, written = analysed(results), list[str]()

@@ -37,13 +37,13 @@ ResultsPath = Annotated[
     ),
 ]
 Step = Annotated[
-    int | None, Parameter(help="Weights kept after this step (training.keep) in place of the last.")
+    int | None, Parameter(help="Use the weights kept after this step (training.keep).")
 ]
 Trust = Annotated[
     bool, Parameter(help="Run the custom code that a results folder names; read that code first.")
 ]
-Json = Annotated[bool, Parameter(help="Print the same as JSON, on standard output alone.")]
-Pdf = Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")]
+Json = Annotated[bool, Parameter(help="Print JSON, and nothing else, on standard output.")]
+Pdf = Annotated[bool, Parameter(negative="--no-pdf", help="Also write the PDF.")]
 
 
 TAKEN = ("workers", "backend", "backend_option")  # by a program, and a trainer of the user's own
@@ -65,11 +65,10 @@ class Where:
     backend_option: list[str] | None = None
 
     def options(self, study: Study | None = None) -> dict[str, Any]:
-        """Return these options as keyword arguments, limited to those that the study's trainer
-        takes.
+        """Return these options as keyword arguments that the study's trainer accepts.
 
-        Raises ParibusError for an unknown backend, and for a changed option that the trainer
-        ignores.
+        Raises ParibusError for an unknown backend, and for an option that the user set but the
+        trainer does not accept.
         """
         from paribus.runs.executors import find_backend
         from paribus.study.trainer import COMMAND, STACKED
@@ -83,9 +82,8 @@ class Where:
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         if unused := [f"--{k.replace('_', '-')}" for k in changed if k not in takes]:
             raise ParibusError(
-                f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
-                f"{' or '.join(unused)}; leave it out, or make it a key of the trainer's own "
-                "section",
+                f"'{study.name}' is run by trainer '{study.trainer}', which does not accept "
+                f"{' or '.join(unused)}; remove it, or make it a key of the trainer's own section",
                 code="conflict",
             )
         return {name: value for name, value in values.items() if name in TAKEN}
@@ -106,10 +104,10 @@ class Trying(Where):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Crew(Where):
-    """Options for where workers run, and for their number.
+    """Options for where workers run, and how many.
 
     Attributes:
-        workers: Worker processes; by default one per core or GPU.
+        workers: Number of worker processes; by default one per core or GPU.
     """
 
     workers: PositiveInt | None = None
@@ -121,7 +119,7 @@ class Training(Crew):
     """Options for where and how trials are trained.
 
     Attributes:
-        stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
+        stack: Number of trials trained together in a worker; by default 1, or all that fit a GPU.
         eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
         wandb: Log every trial to Weights & Biases.
     """
@@ -137,11 +135,11 @@ class Planned(Crew):
     """Options for where a plan measures a step, or which devices it assumes instead.
 
     Attributes:
-        stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
-        tflops: Do not measure: a device's peak of 10^12 dense FLOPs per second (data sheet).
+        stack: Number of trials trained together in a worker; by default 1, or all that fit a GPU.
+        tflops: A device's peak (data sheet) in 10^12 dense FLOPs per second; skips measuring.
         utilisation: With --tflops: the share of the peak that training reaches; by default 0.4.
-        count: With --tflops: the number of devices, by default those of one trial.
-        price: The price of a device for an hour.
+        count: With --tflops: the number of devices; by default those of one trial.
+        price: The price of a device per hour.
     """
 
     stack: int | None = None
@@ -157,10 +155,10 @@ class Answer:
     """Options for printing a verdict.
 
     Attributes:
-        verbose: Print every test, control and caution too.
-        json: Print verdict.json in place of the card; all else goes to stderr.
-        markdown: Print the card as Markdown, for a pull request; the rest to stderr.
-        exit_verdict: Exit with a code for the word; of several words for the last of these:
+        verbose: Also print every test, control and caution.
+        json: Print verdict.json instead of the card; everything else goes to stderr.
+        markdown: Print the card as Markdown, for a pull request; everything else goes to stderr.
+        exit_verdict: Exit with the code of the word; if there are several, of the last of these:
             BETTER 0, SAME 12, DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
     """
 
@@ -217,8 +215,10 @@ def print_json(value: Any) -> None:
 
 
 def print_stamped(value: Mapping[str, Any]) -> None:
-    """Print a verb's answer as JSON with its schema number. This number is raised when a key is
-    renamed, removed or given another meaning."""
+    """Print a verb's answer as JSON with its schema number.
+
+    The number is raised when a key is renamed, removed or given another meaning.
+    """
     from paribus.digests import plain
     from paribus.schema import stamped
 

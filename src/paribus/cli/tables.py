@@ -1,4 +1,4 @@
-"""Tables and texts that the verbs print."""
+"""Tables and texts printed by the verbs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,13 @@ def design(study: Study) -> list[str]:
 
 
 def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], name: str) -> str:
-    """Describe the smallest detectable change on each primary endpoint, and the SD assumed. Without
-    an SD, suggest a pilot study. `name` is the study as the user named it."""
+    """Describe the smallest detectable change on each primary endpoint, and the assumed SD.
+
+    Without an SD, suggest a pilot study.
+
+    Args:
+        name: the study as the user named it.
+    """
     first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
     return fill(
         "plan.txt",
@@ -73,7 +78,7 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
 
 
 def shipped(studies: Mapping[str, Study]) -> Table:
-    """Return a table of the shipped examples and their questions."""
+    """Return a table of the built-in examples and their questions."""
     rows = [(name, study.question or study.title) for name, study in studies.items()]
     return table("examples", ("study", "what it asks"), rows)
 
@@ -90,8 +95,10 @@ def arms(study: Study, cost: Cost | None) -> Table:
 
 
 def costs(study: Study, cost: Cost | None) -> Table:
-    """Return a table of tokens, FLOPs, time, price and memory, or only of the number of trials if
-    another program trains."""
+    """Return a table of a study's tokens, FLOPs, time, price and memory.
+
+    If another program trains, only the number of trials is known.
+    """
     n_tuning = len(tuning_study(study).trials) if study.tuning else 0
     trials = f"{len(study.trials)} trials"
     trials += f", and {n_tuning} that tune before them" if n_tuning else ""
@@ -105,7 +112,7 @@ def costs(study: Study, cost: Cost | None) -> Table:
         "FLOPs in all": f"{cost.flops:.4g}",
     }
     if rate is None or cost.hours is None or cost.device_hours is None:
-        values["time"] = "not measured, a step here takes long: --tflops X plans for a device"
+        values["time"] = "not measured, as a step takes long here; use --tflops X for a device"
     else:
         at_once = numbers.plural(rate.workers * study.resources.devices, "device")
         if rate.step_seconds:
@@ -159,7 +166,11 @@ def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Ite
 
 
 def trials(results: Results, live: Progress | None) -> Table:
-    """Return a table of every trial with its state and steps. `live` is a run under way."""
+    """Return a table of every trial with its state and steps.
+
+    Args:
+        live: progress of the study if it is running.
+    """
     begun, rows = live.running if live else {}, []
     for folder in results.finished:
         trial = results.trials[folder.arm, folder.seed]
@@ -176,7 +187,7 @@ def trials(results: Results, live: Progress | None) -> Table:
 
 
 def standing(results: Results, home: ResultsFolder) -> str:
-    """Describe past and next interim analyses, and the tuning, of the study in `home`."""
+    """Describe the interim analyses and the tuning of the study in `home`."""
     study, folder = home.read_study(), home.tuning_trials
     tuned = study.tuning.chosen if study.tuning else {}
     return fill(
@@ -194,6 +205,6 @@ def standing(results: Results, home: ResultsFolder) -> str:
 
 
 def jobs(rows: Sequence[JobState]) -> Table:
-    """Return a table of a run's jobs in the scheduler's words."""
+    """Return a table of a run's jobs, with their states in the scheduler's words."""
     cells = [(row.id, row.phase, row.node, row.words) for row in rows]
     return table("", ("job", "state", "node", "the scheduler says"), cells)

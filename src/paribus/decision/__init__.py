@@ -1,4 +1,4 @@
-"""Verdicts by the registered rule, its rows and their words, and the hypotheses they judge."""
+"""Verdicts on arms: words, outcomes of the registered rule, and judged hypotheses."""
 
 from paribus.decision.evidence import Evidence, State
 from paribus.decision.hypotheses import Judgement, judge

@@ -20,19 +20,19 @@ class State(NamedTuple):
     """The evidence on one contrast and endpoint that a rule can see.
 
     Attributes:
-        quality: of the arm on the endpoint that is judged: Q0 shown to lie inside the registered
+        quality: the arm's result on the judged endpoint: Q0 shown to lie inside the registered
             margin (two one-sided tests, Holm over the family), Q- significantly worse and Q+
             significantly better (the registered test, Holm over the family), Q? anything else.
             If runs diverged and the rates of events do not differ significantly, Q0, Q- and Q+
-            also hold with diverged runs counted at the worst finite score.
-        not_worse: a loss of the margin's size is excluded, under the same condition.
+            must also hold with diverged runs counted at the worst finite score.
+        not_worse: whether a loss of the margin's size is excluded, under the same condition.
         baseline_stable: whether the reference is stable by the registered threshold.
         fix: the effect of the arm on instability, on divergence and spikes together or on
             divergence alone: "fix", "harm" or "unshown".
-        collapse: the arm diverges in every seed, and its reference in none.
-        budget: calibration and throughput, as far as the study limits them: "within", "over" or
-            "not shown", also where one of them was not measured.
-        benefit: "shown" to be more than registered, shown to be "absent", or "not shown".
+        collapse: whether the arm diverges in every seed, and its reference in none.
+        budget: whether the costs that the study limits (calibration, throughput) are "within"
+            their budgets, "over" one, or "not shown", which includes a cost that was not measured.
+        benefit: whether the registered benefit is "shown", shown to be "absent", or "not shown".
         divergence: whether the arm diverges in "more", "equal" or "fewer" seeds than its reference.
         elsewhere: the arm's worst result on the other primary endpoints: "worse", "within margin"
             or "not worse".
@@ -58,14 +58,15 @@ PARTS: dict[str, tuple[Value, ...]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts that a verdict rests on.
+    """The facts on which a verdict rests.
 
     Attributes:
-        invalid: the code of why the study cannot be judged: trials are missing, the registration is
-            contradicted, the test part was not opened, or a control is broken; empty if it can.
-        n: seed pairs that both arms have finished, diverged ones included; for unpaired runs, the
-            number of runs of the arm that has fewer.
-        state: the only part that rules may read.
+        invalid: code of the reason why the study cannot be judged, or "" if it can: trials are
+            missing, the registration is contradicted, the test part was not opened, or a control
+            is broken.
+        n: number of seed pairs that both arms have finished, including diverged runs; if runs are
+            unpaired, the number of runs in the smaller arm.
+        state: the only evidence that rules may read.
     """
 
     invalid: Invalid
@@ -74,8 +75,11 @@ class Evidence:
 
 
 def stated(says: Decided | None) -> dict[str, Any]:
-    """Return `effect`, `low`, `high` and `n` of a test. Without a test, `n` is 0 and the others are
-    None. The interval is None if there are too few runs for one."""
+    """Return the keys `effect`, `low`, `high` and `n` of a test.
+
+    Without a test, `n` is 0 and the others are None. `low` and `high` are also None if there are
+    too few runs for an interval.
+    """
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
     low, high = (says.interval.low, says.interval.high) if says.has_interval else (None, None)
@@ -119,9 +123,11 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> Invalid:
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
-    """Return the quality, and whether the arm is not worse. Both must hold among the surviving
-    runs. If runs diverged at rates that do not differ significantly, both must also hold with
-    diverged runs counted at the worst finite score."""
+    """Return the arm's quality, and whether it is not worse.
+
+    Both must hold among the surviving runs. If runs diverged at rates that do not differ
+    significantly, both must also hold with diverged runs counted at the worst finite score.
+    """
     alpha, stability = analysis.study.inference.alpha, analysis.stability(contrast.arm)
     versions: list[Contrast | None] = [contrast]
     rates = stability.diverged if stability else None
@@ -152,7 +158,7 @@ def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
     """Return whether the arm is shown to fix or cause instability (divergence and spikes).
 
     Spikes may hide a difference in divergence alone. So if the two together do not differ,
-    divergence is tested alone, at half the level. This needs one fixed sample.
+    divergence is tested alone at half the level, but only in studies without looks or stages.
     """
     stability = analysis.stability(contrast.arm)
     if stability is None or stability.holm_p is None:
@@ -168,8 +174,10 @@ def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
 
 
 def _budget(analysis: Analysis, cost: Costs) -> BudgetState:
-    """Return the worst state of the costs that the study limits. An unmeasured cost is not shown to
-    be within its budget."""
+    """Return the worst state of the costs that the study limits.
+
+    An unmeasured cost is "not shown" to be within its budget.
+    """
     limits = analysis.study.decision
     limited = (
         (limits.calibration_budget, cost.calibration),
@@ -180,16 +188,16 @@ def _budget(analysis: Analysis, cost: Costs) -> BudgetState:
 
 
 def cost_of(analysis: Analysis, arm: str) -> Costs:
-    """Return the calibration and throughput costs of `arm`, which must be in a contrast."""
+    """Return the costs of `arm`, which must have a reference."""
     return next(cost for cost in analysis.costs if cost.arm == arm)
 
 
 def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
-    """Return the arm's contrasts on other endpoints, secondary ones too, on which it is worse.
+    """Return the arm's contrasts on all other endpoints on which it is worse.
 
-    It is worse if the runs that have a score are significantly worse, whether or not other runs
-    diverged. Each p is adjusted in its own family. A loss that is shown to lie inside the margin
-    is left out.
+    Secondary endpoints are included. The arm is worse if its runs with a score are significantly
+    worse, whether or not other runs diverged. Each p is adjusted in its own family. A loss that is
+    shown to lie inside the margin is excluded.
     """
     alpha = analysis.study.inference.alpha
     contrasts = [
@@ -218,8 +226,7 @@ def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
 
 
 def _benefit(analysis: Analysis, arm: str) -> Benefit:
-    """Test whether the benefit reaches the registered least benefit (one-sided, Holm over
-    contrasts)."""
+    """Test whether the benefit reaches the registered minimum (one-sided, Holm over contrasts)."""
     study, metric = analysis.study, analysis.study.decision.benefit
     if metric is None:
         return "not shown"
@@ -235,8 +242,10 @@ def _benefit(analysis: Analysis, arm: str) -> Benefit:
 
 
 def _benefit_p(contrast: Contrast, least_benefit: float, *, greater: bool) -> float:
-    """Return the p of a one-sided test. Its null hypothesis is that the gain is at most
-    `least_benefit` if `greater`, and at least that otherwise."""
+    """Return the one-sided p of a contrast's gain against `least_benefit`.
+
+    The null hypothesis is a gain of at most `least_benefit` if `greater`, else of at least that.
+    """
     says = contrast.decided
     if says is None or (any(contrast.censored) and not greater):
         return 1.0

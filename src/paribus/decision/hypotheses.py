@@ -1,4 +1,4 @@
-"""A study's hypotheses, judged by its verdicts."""
+"""Hypotheses of a study, judged by its verdicts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Judgement:
     """A hypothesis, judged by all verdicts on its endpoints.
 
     Attributes:
-        state: mixed if some verdicts support the hypothesis and others contradict it, undecided
-            if none does either.
-        supporting, contradicting, verdicts: counts of verdicts.
+        state: "mixed" if some verdicts support the hypothesis and others contradict it,
+            "undecided" if no verdict does either.
+        supporting, contradicting: numbers of verdicts that support or contradict it.
+        verdicts: number of verdicts on its endpoints.
     """
 
     name: str
@@ -36,8 +37,14 @@ class Judgement:
 
 
 def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool | None:
-    """Return True if the rule's row for `arm` supports a hypothesis, False if it contradicts it,
-    and None otherwise."""
+    """Return whether a row of the rule supports a hypothesis about `arm`.
+
+    True means that it supports the hypothesis, False that it contradicts it, None neither.
+
+    Args:
+        row: id of the row that applies to the arm.
+        outcome: outcome of that row.
+    """
     if hypothesis.arms and arm not in hypothesis.arms:
         return None
     named = {outcome, f"row {row}"}
@@ -47,7 +54,7 @@ def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool |
 
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
-    """Judge every hypothesis of the study by the verdicts. Without verdicts, the list is empty."""
+    """Judge every hypothesis of the study by the verdicts; return [] without verdicts."""
     return [_judge(hypothesis, verdicts) for hypothesis in study.hypotheses if verdicts]
 
 
@@ -75,7 +82,7 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     for hypothesis in study.hypotheses:
         where = f"hypothesis '{hypothesis.name}'"
         if names.count(hypothesis.name) > 1:
-            raise ParibusError(f"{where} is declared twice; give each its own name")
+            raise ParibusError(f"{where} is declared twice; give each a different name")
         named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
         if not named:
             raise ParibusError(
@@ -84,10 +91,10 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
             )
         endpoints = [] if hypothesis.endpoint is None else [hypothesis.endpoint]
         for stated, possible, problem in (
-            (hypothesis.arms, compared, "arm '{}' is compared with nothing"),
-            (endpoints, judged, "'{}' is not a primary endpoint, and has no verdict"),
-            (named, known, f"'{{}}' is not an outcome, and no row of the rule '{rule.name}'"),
+            (hypothesis.arms, compared, "arm '{}' has no reference"),
+            (endpoints, judged, "'{}' is not a primary endpoint, so it has no verdict"),
+            (named, known, f"'{{}}' is neither an outcome nor a row of the rule '{rule.name}'"),
         ):
             if unknown := next((name for name in stated if name not in possible), None):
                 hint = nearest(unknown, possible)
-                raise ParibusError(f"{where}: {problem.format(unknown)}: {hint}")
+                raise ParibusError(f"{where}: {problem.format(unknown)}; {hint}")

@@ -1,4 +1,4 @@
-"""The reach of a design: rows that cannot decide, and seed pairs that would resolve a verdict."""
+"""Reach of a design: rows that can never apply, and seed pairs that would resolve a verdict."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ ACCEPT = 'decision.unreachable = "accept"'
 
 
 def least_events_p(study: Study) -> float | None:
-    """Return the least p over all contrasts if a study cannot show that an arm cures or causes
-    instability; None if it can.
+    """Return the smallest attainable p for instability if it is not significant, else None.
 
-    The smallest p is reached if all runs of one arm and none of the other have an event.
+    Then the study cannot show that an arm cures or causes instability. The p is Bonferroni-adjusted
+    over all contrasts. It is attained if all runs of one arm and no run of the other have an event.
     """
     n, contrasts, plan = len(study.seeds), len(study.contrasts), plan_of(study)
     p = mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
@@ -47,8 +47,10 @@ def least_events_p(study: Study) -> float | None:
 
 
 def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
-    """Return the code of the first reason why a row cannot decide, keyed by row id: too few seeds,
-    or something that the study does not register."""
+    """Return {row id: code of the first reason} for rows that can never apply.
+
+    Reasons are too few seeds, or something that the study does not register.
+    """
     ids, decision = [row.id for row in rule.rows], study.decision
     if not study.contrasts:
         return {}
@@ -75,9 +77,10 @@ class Unreachable(NamedTuple):
     """An outcome that cannot occur.
 
     Attributes:
-        name: of the hypothesis, or of the rule.
-        claim: what cannot be: the hypothesis "supported" or "contradicted", or an arm "adopted".
-        reasons: codes of `dead_rows`; empty if the rule has no such outcome.
+        name: name of the hypothesis or of the rule.
+        claim: what cannot happen: that the hypothesis is "supported" or "contradicted", or that
+            an arm is "adopted".
+        reasons: codes from `dead_rows`; () if the rule has no such outcome.
     """
 
     name: str
@@ -86,8 +89,11 @@ class Unreachable(NamedTuple):
 
 
 def unreachable(study: Study) -> list[Unreachable]:
-    """Return the outcomes that cannot occur: that a verdict supports or contradicts a hypothesis,
-    or that the rule adopts an arm."""
+    """Return the outcomes that cannot occur.
+
+    An outcome is that a verdict supports or contradicts a hypothesis, or that the rule adopts an
+    arm.
+    """
     rule = find_rule(study)
     dead, out_of_reach = dead_rows(study, rule), []
     claims = [(h.name, "supported", h.supported_by) for h in study.hypotheses]
@@ -103,32 +109,35 @@ def unreachable(study: Study) -> list[Unreachable]:
 
 
 def require_comparison(study: Study) -> None:
-    """Raise ParibusError if a study to be run has one arm and nothing to compare it with."""
+    """Raise ParibusError if the study has nothing to compare, unless it accepts this."""
     if not study.contrasts and study.decision.unreachable == "refuse":
         raise ParibusError(
             f"the study has one arm, '{next(iter(study.arms))}', and nothing to compare it with; "
-            f"add an arm, [arms.NAME], or train it alone with {ACCEPT}"
+            f"add an arm, [arms.NAME], or set {ACCEPT} to train it alone"
         )
 
 
 def require_reachable(study: Study) -> None:
-    """Raise ParibusError if a study to be registered has an outcome that cannot occur, unless the
-    study accepts this. A study with fewer than five seeds is only described, so only its hypotheses
-    are checked."""
+    """Raise ParibusError if an outcome of the study cannot occur, unless the study accepts this.
+
+    A study with fewer than five seeds is only described, so only its hypotheses are checked.
+    """
     describes = len(study.seeds) < DESCRIPTIVE_BELOW and not study.hypotheses
     if describes or study.decision.unreachable == "accept":
         return
     if unreachable(study):
         lines = provided("function", "unreachable_text")(study)
         raise ParibusError(
-            f"{'; '.join(lines)}; change the design, or register it anyway with {ACCEPT}"
+            f"{'; '.join(lines)}; change the design, or set {ACCEPT} to register it anyway"
         )
 
 
 def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
-    """Return the seed pairs, or runs per arm, that would resolve a contrast. It needs some if it is
-    UNRESOLVED, or if the rule is inconclusive. Events count instead of quality if they need
-    fewer."""
+    """Return the seed pairs, or runs per arm, that would resolve a contrast.
+
+    A contrast needs some if its word is UNRESOLVED, or if the rule is inconclusive. Event rates
+    count instead of quality if they need fewer pairs.
+    """
     is_unresolved, alpha = word == "UNRESOLVED", analysis.study.inference.alpha
     if row.outcome != "INCONCLUSIVE" and not is_unresolved:
         return Needed()
@@ -138,7 +147,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     harm = Needed(why_not="more_harm") if harms else Needed()
 
     def by_events(limit: int = MOST_PAIRS) -> Needed | None:
-        """Return what would show a cure or harm, or None if it takes more than `limit` pairs."""
+        """Return what would show a cure or harm, or None if that takes more than `limit` pairs."""
         level = alpha / len(analysis.study.contrasts)
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         return None if pairs is None else harm if harms else Needed(pairs)
@@ -166,10 +175,13 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
 def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) -> Needed:
     """Return the pairs needed to detect or exclude a difference of the margin's size.
 
-    If the arm only has to be not worse, a loss of that size is excluded. Without a margin, the
-    smallest effect worth detecting is detected. The power is the registered one, the test is the
-    one that decided, the level is that of Holm's first step, and the spread is the observed one.
-    The result allows for divergence at the observed rate, among `trained` pairs.
+    If the arm only has to be not worse, a loss of that size must be excluded. Without a margin, the
+    smallest effect worth detecting must be detected. The calculation uses the registered power, the
+    deciding test, the level of Holm's first step, and the observed spread. It allows for divergence
+    at the observed rate.
+
+    Args:
+        trained: number of pairs that were trained, including diverged ones.
     """
     says, size = contrast.decided, contrast.margin or contrast.smallest_effect
     if says is None:
@@ -228,8 +240,10 @@ def _error_parts(analysis: Analysis, contrast: Contrast, test: TTest) -> dict[st
 
 
 def _pairs_to_show(rates: EventRates, alpha: float, limit: int) -> int | None:
-    """Return the pairs, or runs per arm, at which the observed event rates would differ
-    significantly. None means that more than `limit` would be needed."""
+    """Return the pairs, or runs per arm, at which the observed event rates would be significant.
+
+    Returns None if the rates are equal, or if more than `limit` would be needed.
+    """
     if rates.treatment_rate == rates.baseline_rate:
         return None
     both = rates.both or 0

@@ -65,7 +65,7 @@ def _as_lists(holds: Any) -> Any:
 
 def _known_key(key: str) -> str:
     if key not in KEYS:
-        raise ValueError(f"there is no key of [decision] '{key}': {nearest(key, KEYS)}")
+        raise ValueError(f"[decision] has no key '{key}'; {nearest(key, KEYS)}")
     return key
 
 
@@ -83,12 +83,12 @@ class Row:
     """A row of a decision table.
 
     Attributes:
-        id: its name, in records too.
+        id: name of the row, also in records.
         outcome: one of OUTCOMES.
-        when: its condition in words, given that no earlier row holds.
-        holds: its condition: values of parts of the state, such as {"quality": ["Q+"]}. Of several
-            such tables, one has to hold. By default the row always holds.
-        reason: why, in the verdict's sentence; by default `when`.
+        when: the condition in words, given that no earlier row holds.
+        holds: the condition: allowed values of parts of the state, such as {"quality": ["Q+"]}. If
+            there are several such tables, one must hold. By default the row always holds.
+        reason: the reason stated with the verdict; by default `when`.
         open: for an inconclusive row, what more seeds would have to show.
     """
 
@@ -120,13 +120,13 @@ class Rule:
     """A criterion for adopting a change: a total function of the evidence, first match wins.
 
     Attributes:
-        name: its name in a study file.
-        title: its name for readers.
-        rows: tried in their order, after the two that every rule has (a study that cannot be
-            judged, and fewer than five pairs). The last one always holds.
-        keys: keys of `[decision]` that it uses.
-        table: for rules whose conditions were code, a symbol for each state in the order of PARTS,
-            which names the row. Then no row has a condition.
+        name: name in a study file.
+        title: name for readers.
+        rows: rows in the order in which they are tried, after the two that every rule has (a study
+            that cannot be judged, and fewer than five pairs). The last row always holds.
+        keys: keys of `[decision]` that the rule uses.
+        table: for rules whose conditions were code, one symbol per state, in the order of PARTS,
+            which names the row. The rows of such rules have no conditions.
     """
 
     name: Words
@@ -167,18 +167,21 @@ class Rule:
     def _is_whole(self) -> Self:
         ids = [row.id for row in self.rows]
         if len(self.all_rows) < len(ids) + 2:
-            raise ValueError("two rows have the same id; every rule has rows 0 and 1 already")
+            raise ValueError("two rows have the same id; rename one (0 and 1 are built-in rows)")
         if row := next((row for row in self.rows if row.outcome in UNJUDGED), None):
             raise ValueError(f"row '{row.id}' may not have the outcome {' or '.join(UNJUDGED)}")
         if self.table:
             n_states = len(list(itertools.product(*PARTS.values())))
             if len(self.table) != n_states or set(self.table) - set(SYMBOLS[: len(ids)]):
-                raise ValueError("its table does not name a row for every state")
+                raise ValueError("its table must name a row for every state")
             return self
         if {} not in self.rows[-1].holds:
             raise ValueError("the last row has a condition; end with a row that always holds")
         if dead := set(ids) - self.reachable({}):
-            raise ValueError(f"row '{min(dead)}' never fires: rows before it hold wherever it does")
+            raise ValueError(
+                f"row '{min(dead)}' can never apply, because earlier rows cover its condition; "
+                "remove or reorder it"
+            )
         return self
 
     @property
@@ -192,12 +195,16 @@ FORM = TypeAdapter(Rule)
 
 
 def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
-    """Read a rule back from `Rule.record`. Raises ParibusError for any other value."""
+    """Read a rule back from `Rule.record`. Raises ParibusError for any other content.
+
+    Args:
+        where: name of the record in error messages.
+    """
     rows = record.get("rows")
     if isinstance(rows, list):  # kept studies say of each row whether it claims an effect
         record = {**record, "rows": [{k: v for k, v in r.items() if k != "claims"} for r in rows]}
     try:
         return FORM.validate_python(dict(record))
     except ValidationError as error:
-        text = f"{where}: this is not a decision rule: {explain(error)}; restore it"
+        text = f"{where} holds no valid decision rule: {explain(error)}; restore it"
         raise ParibusError(text) from None

@@ -1,4 +1,4 @@
-"""Shipped rules, declared in rules.toml, and the rule that a study names."""
+"""Built-in rules, declared in rules.toml, and the rule that a study names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SHIPPED = tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 @cache
 def shipped_rule(name: str) -> Rule:
-    """Return a shipped rule, which is checked on first use. Raises ParibusError."""
+    """Return a built-in rule, which is checked on first use.
+
+    Raises ParibusError for an unknown name.
+    """
     package = __name__.rpartition(".")[0]
     record = require_declared(name, SHIPPED, "decision.rule", "rule", package)
     return rule_from_record({"name": name} | record, FILE.name)
@@ -31,8 +34,8 @@ def find_rule(study: Study) -> Rule:
     """Return the rule that `study` names; a custom rule is imported.
 
     Raises ParibusError for an unknown name, for keys of `[decision]` that the rule does not use,
-    for a rule that uses a benefit if none is registered, and for a hypothesis that no verdict of
-    the study can support or contradict.
+    for a rule that needs a benefit if none is registered, and for a hypothesis that names
+    something unknown.
     """
     decision, unset = study.decision, Decision()
     where = f"decision.rule = '{decision.rule}'"
@@ -45,11 +48,12 @@ def find_rule(study: Study) -> Rule:
         if key not in rule.keys and value != getattr(unset, key):
             weighed = ", ".join(rule.keys) or "no key"
             raise ParibusError(
-                f"decision.{key} = {value!r} has no effect: {where} uses {weighed}; remove it"
+                f"decision.{key} = {value!r} has no effect, because {where} uses {weighed}; "
+                "remove it"
             )
     if "benefit" in rule.keys and decision.benefit is None:
         raise ParibusError(
-            f"{where} needs a benefit: name an endpoint in decision.benefit, such as "
+            f"{where} needs a benefit; set decision.benefit to an endpoint, such as "
             "'training_throughput'"
         )
     require_hypotheses(study, rule)
@@ -57,7 +61,7 @@ def find_rule(study: Study) -> Rule:
 
 
 def own_rule(study: Study) -> dict[str, Any]:
-    """Return the record of a custom rule, for the registration; empty for a shipped rule."""
+    """Return the record of a custom rule for the registration, or {} for a built-in rule."""
     return find_rule(study).record if ":" in study.decision.rule else {}
 
 

@@ -1,4 +1,4 @@
-"""Types of verdicts, shared by the other modules of this package."""
+"""Data classes of verdicts, shared by the other modules of this package."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from paribus.decision.word import Word
 
 @dataclass(frozen=True)
 class Needed:
-    """The seeds or other means that would resolve a verdict.
+    """What would resolve a verdict: more seeds, or something else.
 
     Attributes:
-        pairs: seed pairs, or runs of each arm; None if more would not help, or it is unknown.
-        why_not: the code of why there is no number (`report.cautions` has all sentences); empty if
-            there is one, or nothing is left to resolve.
-        instead: the code of what reduces the largest part of the error, such as "items", if that is
-            not more seeds.
+        pairs: seed pairs, or runs per arm; None if more would not help, or the number is unknown.
+        why_not: code of the reason why there is no number (`report.cautions` has the sentences),
+            or "" if there is one or nothing is left to resolve.
+        instead: code of what would help besides more seeds, such as "items" if they cause the
+            largest part of the error, or "".
     """
 
     pairs: int | None = None
@@ -29,15 +29,17 @@ class Needed:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The result of the test of a difference on one primary endpoint.
+    """The result of testing a difference on one primary endpoint.
 
     Attributes:
         metric: the endpoint.
         effect, low, high: the difference in the metric's unit (in logarithms if it is compared as a
-            ratio), and its interval of level 1 - alpha by the test that decides.
-        p, adjusted_p: of that test, and by Holm's method over the family; None if untested.
-        n: seed pairs, or runs of the smaller arm; of an interaction, seeds that all its arms share.
-        margin: the registered one.
+            ratio), and its interval at level 1 - alpha by the deciding test.
+        p, adjusted_p: p of the deciding test, unadjusted and Holm-adjusted over the family; None if
+            untested.
+        n: number of seed pairs, or of runs in the smaller arm; for an interaction, number of seeds
+            that all its arms share.
+        margin: the registered margin.
     """
 
     metric: str
@@ -55,17 +57,19 @@ class Verdict(Answer):
     """A decision on one arm and one primary endpoint.
 
     Attributes:
-        arm, reference: what is compared with what.
-        label: of the endpoint, its name for readers.
-        word: what the evidence says of the arm (`decision.word`).
-        cost: the problem with the cost of a BETTER arm: "", "not measured", "over" or "not shown".
-        target: what the claim is about besides new seeds, such as `this text`.
-        rule, row, outcome, reason: the registered rule, and its row that applies.
-        supports, contradicts: hypotheses of the study, by name.
-        evidence: what the word and the row rest on.
-        needed: what would resolve it.
+        arm, reference: the arm, and the arm with which it is compared.
+        label: the endpoint's name for readers.
+        word: what the evidence says about the arm (`decision.word`).
+        cost: the problem with the cost of a BETTER arm: "not measured", "over" or "not shown", or
+            "" if there is none.
+        target: scope of the claim besides new seeds, such as `this text`.
+        rule: name of the registered rule.
+        row, outcome, reason: id, outcome and reason of the rule's row that applies.
+        supports, contradicts: names of the hypotheses that the verdict supports or contradicts.
+        evidence: the facts on which the word and the row rest.
+        needed: what would resolve the verdict.
         p_over_studies: `adjusted_p` times the number of studies with primary tests on this test
-            text (Bonferroni's bound over them), as far as the ledger knew. It decides nothing.
+            text, according to the ledger (a Bonferroni bound). It decides nothing.
     """
 
     arm: str
@@ -93,11 +97,11 @@ class Depends(Answer):
     """An interaction: does the effect of some arms differ from that of others?
 
     Attributes:
-        word: DIFFERS where Holm's p is at most alpha and the difference is not shown to lie inside
-            the margin; SAME where it is; UNRESOLVED, DESCRIPTIVE and INVALID as of a verdict.
+        word: SAME if the difference is shown to lie inside the margin, else DIFFERS if Holm's p is
+            at most alpha; UNRESOLVED, DESCRIPTIVE and INVALID as for a verdict.
         of, than: the arms whose mean effects are compared.
-        why_not: why its arms cannot be compared; empty if they can, or if it is INVALID.
-        found: the analysis that it rests on.
+        why_not: why the arms cannot be compared, or "" if they can or the word is INVALID.
+        found: the analysed difference on which the word rests.
     """
 
     name: str

@@ -30,11 +30,11 @@ class Verdicts(list[Verdict]):
 
     @property
     def interactions(self) -> list[Depends]:
-        """The study's interactions, judged."""
+        """Verdicts on the study's interactions."""
         return [self._depends(interacting) for interacting in self.analysis.interactions]
 
     def _depends(self, interacting: Interacting) -> Depends:
-        """Judge an interaction. It is INVALID if one of its arms is."""
+        """Judge an interaction. It is INVALID if the verdict on one of its arms is."""
         alpha, says = self.analysis.study.inference.alpha, interacting.decided
         arms = (*interacting.of, *interacting.than)
         invalid = {v.arm for v in self if v.metric == interacting.metric and v.evidence.invalid}
@@ -63,7 +63,7 @@ class Verdicts(list[Verdict]):
 
 
 def decide(analysis: Analysis) -> Verdicts:
-    """Decide every contrast of the study on every primary endpoint, by its registered rule."""
+    """Return a verdict on every contrast and primary endpoint, by the registered rule."""
     rule = rule_of(analysis)
     verdicts = [
         _verdict(analysis, analysis.contrast(arm, endpoint.metric), rule)
@@ -106,7 +106,7 @@ def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
 
 
 def _cost(analysis: Analysis, arm: str, budget: BudgetState) -> str:
-    """Return the problem with an arm's cost, such as "over"; empty if it is within its limits."""
+    """Return the problem with an arm's cost, such as "over", or "" if it is within its limits."""
     limits = analysis.study.decision
     is_asked = limits.throughput_budget is not None or limits.calibration_budget is None
     if budget != "over" and is_asked and cost_of(analysis, arm).throughput is None:

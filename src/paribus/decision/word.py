@@ -34,10 +34,12 @@ STYLE_OF = {
 
 
 class Line(NamedTuple):
-    """A line of the truth table. Its word applies if no earlier line holds.
+    """A line of the truth table. Its word applies if the line is the first that holds.
 
     Attributes:
-        holds: its condition, in the form of a rule row's; an empty one always holds.
+        word: the word of the verdict.
+        when: the condition in words.
+        holds: the condition as data, as in `Row.holds`; {} always holds.
     """
 
     word: Word

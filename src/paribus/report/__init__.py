@@ -1,1 +1,1 @@
-"""Tables, figures, page and PDF, computed only from the records, without torch or network."""
+"""Tables, figures, page and PDF, computed only from the records, without torch or a network."""

@@ -29,8 +29,8 @@ SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is bey
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
     "budget": "Budgets are not proven to be equal",
-    "initial values": "Initial values are not proven to be drawn anew for every seed",
-    "steps": "Scores are not shown to be of the same step",
+    "initial values": "Initial values are not proven to be redrawn for every seed",
+    "steps": "Scores are not proven to be from the same step",
     "software": "An arm and its reference were trained on different machines or software",
 }
 
@@ -59,7 +59,7 @@ class Context:
 
     @property
     def called(self) -> Mapping[str, str]:
-        """Titles of arms."""
+        """Titles of the arms, keyed by name."""
         return self.analysis.study.called
 
     @property
@@ -90,7 +90,11 @@ CAUTIONS: list[tuple[str, int, bool, Condition]] = []
 
 
 def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condition], None]:
-    """Register a function as the condition of a caution."""
+    """Register a function as the condition of a caution.
+
+    Args:
+        judged: whether the caution applies only to contrasts that can be judged.
+    """
     return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
 
 
@@ -98,7 +102,7 @@ def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condi
 def _(c: Context) -> Iterator[str]:
     if c.analysis.edited:
         keys = numbers.some(c.analysis.edited, MOST_SEEDS)
-        yield f"Edited after registration, and shown as registered: {keys}."
+        yield f"Edited after registration, but shown as registered: {keys}."
 
 
 @caution("excluded", 3, judged=False)
@@ -116,14 +120,14 @@ def _(c: Context) -> Iterator[str]:
 
 
 def extension_text(study: Study) -> str:
-    """Describe the second stage: its size, how stages are combined, and the error of either."""
+    """Describe the second stage: its size, how stages are combined, and their error rate."""
     first, second = study.stages
     return (
         f"A second stage of {second} seeds was registered after the first stage of {first} seeds. "
         "Both are combined by the inverse-normal method with weights registered before the first "
         "(Lehmacher and Wassmer 1999). If the first stage was tested by itself, the chance of a "
-        f"false claim at either is larger than {study.inference.alpha:g} (8.3% for equal stages "
-        "at 5%)."
+        f"false claim at either stage is larger than {study.inference.alpha:g} (8.3% for equal "
+        "stages at 5%)."
     )
 
 
@@ -176,7 +180,7 @@ def _(c: Context) -> Iterator[str]:
     if runs.copies:
         such = f" ({' and '.join(runs.copy_of)})" if runs.copy_of else ""
         copies = numbers.plural(runs.copies, "run")
-        yield f"{copies} counted once, because another has equal values{such}."
+        yield f"Not counted: {copies} with the same values as another run{such}."
     if runs.skipped:
         yield _example(f"{len(runs.skipped)} of {files} have no known form", runs.skipped)
 
@@ -204,9 +208,9 @@ def _(c: Context) -> Iterator[str]:
     if says is not None and word != c.verdict.word:
         interval = contrast.declared.span_text(says.interval.low, says.interval.high)
         yield (
-            "The registered error leaves out how badly a parabola fits the tuning curve. With it "
-            f"the {numbers.level(1 - says.interval.level)} interval is {interval}, and the word "
-            f"would be {word}."
+            "The registered error excludes how badly a parabola fits the tuning curve. With this "
+            f"error, the {numbers.level(1 - says.interval.level)} interval is {interval}, and the "
+            f"word would be {word}."
         )
 
 
@@ -227,7 +231,7 @@ def _(c: Context) -> Iterator[str]:
         keys = list(map(key_text, tuned.candidates[0]))
         shared = f"{keys[0]}s" if len(keys) == 1 else "settings"
         ranges = numbers.some(list(changes.values()), MOST_SEEDS)
-        yield f"At equal {shared} the sign of a change depends on them: {ranges}."
+        yield f"At equal {shared}, the sign of a change depends on their value: {ranges}."
 
 
 @caution("choice", 2)
@@ -239,7 +243,7 @@ def _(c: Context) -> Iterator[str]:
     if choice.included:
         yield (
             f"Each arm has the best {keys} tried, because no curve could be fitted. The error of "
-            "this choice is from redrawn tuning seeds and may be too small."
+            "this choice is estimated by redrawing tuning seeds, and may be too small."
         )
     else:
         why = choice.why_not or "the study says that it is fixed"
@@ -271,8 +275,8 @@ def _(c: Context) -> Iterator[str]:
     if abs(skew) > SKEWED * error:
         yield (
             f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "
-            "interim analyses assume normal differences: with strong skew an effect is claimed too "
-            "often."
+            "interim analyses assume normal differences: with strong skew, false claims are too "
+            "frequent."
         )
 
 
@@ -281,8 +285,8 @@ def _(c: Context) -> Iterator[str]:
     says = c.contrast.decided
     if says is not None and says.constant and says.mean != 0:
         yield (
-            "All differences are equal: the effect is at the resolution of the measurement, and p "
-            "the least that this resolution allows."
+            "All differences are equal, so their spread is below the resolution of the "
+            "measurement. p is the smallest that this resolution allows."
         )
 
 
@@ -291,8 +295,9 @@ def _(c: Context) -> Iterator[str]:
     if any(c.contrast.censored):
         ours, theirs = c.contrast.censored
         yield (
-            f"{c.arm} did not reach the target in {ours} of {len(c.contrast.seeds)} seeds, "
-            f"{c.base} in {theirs}, within the smaller budget of each pair: SAME cannot be shown."
+            f"{c.arm} did not reach the target in {ours} of {len(c.contrast.seeds)} seeds, and "
+            f"{c.base} in {theirs}, within the smaller budget of each pair. So SAME cannot be "
+            "shown."
         )
 
 
@@ -302,13 +307,13 @@ def _(c: Context) -> Iterator[str]:
     if c.contrast.items_why_not and says is not None:
         target = c.contrast.target or "these items"
         yield (
-            f"Items cannot be paired, as {c.contrast.items_why_not}: the {TESTS[says.test]} on "
-            f"seed means decides, and the claim is about {target}, not about new items."
+            f"Items cannot be paired, because {c.contrast.items_why_not}. The {TESTS[says.test]} "
+            f"on seed means decides, and the claim is about {target}, not about new items."
         )
 
 
 def may_be_small(verdict: Verdict) -> bool:
-    """Return whether a change's interval reaches into the margin, so that it may be too small."""
+    """Return whether the change may be too small: its interval reaches into the margin."""
     if verdict.margin is None or verdict.low is None or verdict.high is None:
         return False
     return min(abs(verdict.low), abs(verdict.high)) < verdict.margin
@@ -337,12 +342,11 @@ def _(c: Context) -> Iterator[str]:
     reuse = c.analysis.reuse
     if reuse is None or reuse.first is None or not is_of_text(c.contrast.metric):
         return
-    also = f", and validated on by {reuse.validated} before" if reuse.validated else ""
+    also = f", and used for validation by {reuse.validated} before" if reuse.validated else ""
     yield (
-        f"Test text opened for {numbers.plural(reuse.opened_for, 'study', 'studies')}{also}; the "
-        f"first was '{reuse.first.study}' on {reuse.first.time[:10]}. "
-        f"{numbers.plural(reuse.tests, 'primary test')} on it in all (p_over_studies in "
-        "verdict.json)."
+        f"The test text was opened for {numbers.plural(reuse.opened_for, 'study', 'studies')}"
+        f"{also}; the first was '{reuse.first.study}' on {reuse.first.time[:10]}. Total on this "
+        f"text: {numbers.plural(reuse.tests, 'primary test')} (see p_over_studies in verdict.json)."
     )
 
 
@@ -352,7 +356,7 @@ def _(c: Context) -> Iterator[str]:
     if c.analysis.runs and study.is_paired:
         seed = (study.model_extra or {}).get("runs", {}).get("seed", "seed")
         yield (
-            f"Runs of one {seed} are assumed to share data and initial values; that is not "
+            f"Runs with the same {seed} are assumed to share data and initial values; this is not "
             "recorded."
         )
 
@@ -366,7 +370,7 @@ def _(c: Context) -> Iterator[str]:
     ]
     rate = study.arm_facts(c.contrast.arm).learning_rate
     if rate is not None and not any("learning_rate" in key for key in set_on_purpose):
-        yield f"At learning rate {numbers.compact(rate)}, which was not tuned."
+        yield f"The learning rate, {numbers.compact(rate)}, was not tuned."
 
 
 def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
@@ -386,8 +390,10 @@ def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
 
 
 def shown_cautions(verdicts: Verdicts, every: Sequence[tuple[Caution, ...]]) -> Iterator[Caution]:
-    """Yield each caution once, the gravest first. If it is not about all arms, it names its
-    arms."""
+    """Yield each caution once, the gravest first.
+
+    A caution that is not about all arms names its arms.
+    """
     analysis, called = verdicts.analysis, verdicts.analysis.study.called
     arms: dict[Caution, list[str]] = {}
     for verdict, cautions in zip(verdicts, every, strict=True):
@@ -412,7 +418,7 @@ NO_NUMBER: dict[str, str] = {
     "more_harm": "more runs would show harm at these rates",
     "survivors_disagree": "surviving and diverged runs disagree",
     "events_disagree": "divergence and spikes disagree",
-    "no_cure": "at these rates of failure more seeds show no cure",
+    "no_cure": "at these failure rates more seeds would show no cure",
     "not_with_runs": "not with more runs",
     "not_compared": "not compared",
     "constant": "nothing varies from seed to seed",
@@ -438,10 +444,12 @@ def instead_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def needs_text(analysis: Analysis, verdict: Verdict) -> str:
-    """Format what would resolve a verdict, such as `~36 seeds, or more questions`, or "" if
-    nothing."""
+    """Format what would resolve a verdict, such as `~36 seeds, or more questions`.
+
+    Returns "" if nothing would.
+    """
     needed, instead = verdict.needed, instead_text(analysis, verdict)
-    runs = "seeds" if analysis.study.is_paired else "runs an arm"
+    runs = "seeds" if analysis.study.is_paired else "runs per arm"
     if needed.why_not == "no_margin":  # more runs may show a change, and a margin its absence
         return f"more {runs}, or {instead}"
     number = f"~{needed.pairs:,} {runs}" if needed.pairs else ""
@@ -449,7 +457,7 @@ def needs_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
-    """Return why a verdict cannot be given, or an empty text if it can."""
+    """Return why a verdict cannot be given, or "" if it can."""
     code, contrast = verdict.evidence.invalid, analysis.contrast(verdict.arm, verdict.metric)
     if code == "missing":
         return f"trials are missing: {numbers.some(analysis.missing_of(contrast))}"
@@ -460,7 +468,7 @@ def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
-    """Return why an interaction cannot be judged, or an empty text if it can."""
+    """Return why an interaction cannot be judged, or "" if it can."""
     by_arm = {
         v.arm: invalid_text(verdicts.analysis, v)
         for v in verdicts

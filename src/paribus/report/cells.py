@@ -1,4 +1,4 @@
-"""Text for numbers, one function for each kind, used by the card, page, tables and cautions."""
+"""Formatting of changes, costs and counts for the card, page, tables and cautions."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def join(words: Sequence[str]) -> str:
 
 
 def join_some(arms: Sequence[str]) -> str:
-    """Join the names of the first arms, which may have commas: `a, b and 2 more`."""
+    """Join the titles of the first arms, as in `a, b, c and 2 more`."""
     rest = len(arms) - MOST_NAMED
     return join([*arms[:MOST_NAMED], f"{rest} more"] if rest > 0 else arms)
 
 
 def key_text(key: str) -> str:
-    """Return the last part of a key in words: `learning rate` for `optimizer.learning_rate`."""
+    """Return the last part of a key in words, as `learning rate` for `optimizer.learning_rate`."""
     return key.rpartition(".")[2].replace("_", " ")
 
 
 def change_text(contrast: Contrast) -> str:
-    """Format a change with its interval, `-0.0321 [-0.0410, -0.0233]`, or say why it is missing."""
+    """Format a change as `-0.0321 [-0.0410, -0.0233]`, or return why there is none."""
     says, digits = contrast.decided, contrast.declared.change_digits
     if says is None:
         return contrast.why_not
@@ -58,7 +58,7 @@ def change_text(contrast: Contrast) -> str:
 
 
 def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
-    """Format `inside ±0.02`, and name the interval that is inside if the shown one is not.
+    """Format `inside ±0.02`, naming the interval that is inside if it is not the shown one.
 
     Two one-sided tests at 5% correspond to the 90% interval.
     """
@@ -71,8 +71,10 @@ def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
 
 
 def size_text(analysis: Analysis, arm: str) -> str:
-    """Format `66% more parameters, 57% more training FLOPs`; empty if all are about equal. Memory
-    is shown where it costs more."""
+    """Format differences in size, such as `66% more parameters, 57% more training FLOPs`.
+
+    Returns "" if all sizes are about equal. Memory is shown only if the arm needs more.
+    """
     cost = cost_of(analysis, arm)
     shares = {
         "parameters": cost.more_parameters,
@@ -87,10 +89,10 @@ def size_text(analysis: Analysis, arm: str) -> str:
 
 
 def speed_text(analysis: Analysis, arm: str) -> str:
-    """Format the measured speed, such as `36% slower`.
+    """Format the measured difference in speed, such as `36% slower`.
 
-    Empty if speed was not measured, differs by less than 5%, or the interval includes zero. Our own
-    trials have to be timed in turns; of finished runs the speed is that of their logs.
+    Returns "" if speed was not measured, if it differs by less than 5%, or if the interval includes
+    zero. Trials count as measured if arms took turns; finished runs, if their logs have speeds.
     """
     cost = cost_of(analysis, arm)
     is_measured = cost.in_turn or analysis.runs is not None
@@ -103,7 +105,7 @@ def speed_text(analysis: Analysis, arm: str) -> str:
 
 
 def divergence_text(analysis: Analysis, arm: str) -> str:
-    """Format `diverged in 5 of 5 seeds against 0 of 5`; empty if no trial diverged."""
+    """Format `diverged in 5 of 5 seeds against 0 of 5`, or "" if no trial diverged."""
     stability = analysis.stability(arm)
     if stability is None:
         return ""
@@ -118,13 +120,13 @@ def divergence_text(analysis: Analysis, arm: str) -> str:
 
 
 def loss_text(contrast: Contrast) -> str:
-    """Format a worse result on another endpoint: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
+    """Format a worse result, as `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
     p = numbers.p_value(contrast.holm_p)
     return f"{contrast.declared.label} ({change_text(contrast)}, p {p})"
 
 
 def missing_text(analysis: Analysis) -> str:
-    """Format the missing trials of an unfinished study; empty for a finished one."""
+    """Format the missing trials of an unfinished study, or "" if the study is finished."""
     total, missing = analysis.n_trials, len(analysis.missing)
     if not missing:
         return ""

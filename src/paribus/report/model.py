@@ -43,15 +43,15 @@ COST_NOTES = {
 
 @dataclass(frozen=True)
 class Row:
-    """An arm, or an interaction, on one endpoint.
+    """A row of the report: an arm, or an interaction, on one endpoint.
 
     Attributes:
-        label: the arm for readers.
-        word, style: the word, and the style that it is shown in.
+        label: title of the arm or interaction.
+        word: word of the verdict.
         change: the change with its interval, or why there is none.
-        tests: the p of the test that decides, and Holm's p if it differs: `p 0.025, Holm 0.051`.
+        tests: p of the deciding test, and Holm's p if it differs, as in `p 0.025, Holm 0.051`.
         note: a remark shown beside the word.
-        against: the label of what it is compared with.
+        against: title of the reference.
     """
 
     label: str
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def style(self) -> str:
-        """The style of the word."""
+        """Style in which the word is shown."""
         return STYLE_OF.get(self.word, "plain")
 
 
@@ -93,7 +93,7 @@ class Block:
 
     @property
     def groups(self) -> list[tuple[Compared | None, list[Row]]]:
-        """The rows grouped by reference."""
+        """Rows, grouped by reference."""
         if not self.compared:
             return [(None, list(self.rows))]
         return [
@@ -104,8 +104,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Chip:
-    """A fact shown beside the answer, with a link to its section and a style (good, open or
-    bad)."""
+    """A fact shown beside the answer.
+
+    Attributes:
+        section: id of the section of the page to which it links.
+        style: "good", "open" or "bad", or "" for no style.
+    """
 
     text: str
     section: str
@@ -117,17 +121,17 @@ class Report:
     """The report of a study: question, results and verdicts.
 
     Attributes:
-        question: the question, beginning with `Exploratory: ` if nothing was registered.
-        lead: a sentence before all words, such as that every trial of an arm diverged.
+        question: the study's question, prefixed with `Exploratory: ` if nothing was registered.
+        lead: an opening sentence, such as that every trial of an arm diverged, or "".
         blocks: the endpoints.
-        reading: how to read the numbers.
-        action: what the registered rule says to do; empty if it decides nothing.
-        overruled: why the rule keeps the reference of a BETTER arm; empty if it does not.
-        cautions: the cautions of all verdicts, each sentence once, the gravest first.
-        cautions_of: the cautions of each verdict.
-        missing: what an unfinished study lacks.
+        reading: a sentence on how to read the numbers.
+        action: what the registered rule says to do, or "" if it decides nothing.
+        overruled: why the rule keeps the reference of a BETTER arm, or "" if it does not.
+        cautions: the cautions of all verdicts, each once, the gravest first.
+        cautions_of: the cautions of each verdict, in the order of `verdicts`.
+        missing: a sentence naming the trials that an unfinished study lacks, or "".
         chips: counts of trials and controls, and, for the page, of stable trials.
-        hypotheses: judged by the verdicts.
+        hypotheses: the study's hypotheses, judged by the verdicts.
     """
 
     question: str
@@ -150,12 +154,12 @@ class Report:
 
     @property
     def gravest(self) -> Caution | None:
-        """The caution that the card shows."""
+        """The gravest caution, which the card shows; None if there are no cautions."""
         return self.cautions[0] if self.cautions else None
 
 
 def build_report(verdicts: Verdicts) -> Report:
-    """Build the report of verdicts."""
+    """Build the report from a study's verdicts."""
     analysis, study = verdicts.analysis, verdicts.analysis.study
     every = all_cautions(verdicts)
     question = study.question or study.title or study.name
@@ -241,8 +245,11 @@ class _Builder:
         return Row(self.called[arm], word, change, tests, note, against)
 
     def _n(self, n: int, sizes: Sequence[int] = ()) -> str:
-        """Format `n = 3`, or the `sizes` of both arms, if seeds are few or their number differs
-        between arms; otherwise empty."""
+        """Format a number of seeds as `n = 3` if it is small or differs between rows, else "".
+
+        Args:
+            sizes: numbers of runs of both arms, which are shown if they differ.
+        """
         if len(set(sizes)) > 1:
             return f"n = {' and '.join(map(str, sizes))}"
         counts = {verdict.n for verdict in self.verdicts if verdict.n}
@@ -254,7 +261,7 @@ class _Builder:
         return Compared(self.called[arm], mean, summary.n)
 
     def interactions(self) -> list[Block]:
-        """Return a block of interactions for each endpoint."""
+        """Return a block of interactions for each primary endpoint."""
         rows = [
             (depends.metric, self._interaction(depends)) for depends in self.verdicts.interactions
         ]
@@ -290,19 +297,19 @@ class _Builder:
         return Row(interaction.title, interaction.word, change, tests, note)
 
     def secondary(self) -> list[Block]:
-        """Return a block for each secondary score of judged finished runs."""
+        """Return a block for each secondary score of finished runs, or [] for other studies."""
         rows = []
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
             never = ", ".join(f"{n} of {self.called[arm]}" for arm, n in late if n)
-            note = f"never there: {never}" if never else ""
+            note = f"never reached: {never}" if never else ""
             label, change = self.called[contrast.arm], change_text(contrast)
             tests = _tests(contrast.p, contrast.holm_p)
             rows.append((contrast.metric, Row(label, "", change, tests, note)))
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
-        """Return a sentence naming the arms whose trials all diverged; empty without any."""
+        """Return a sentence naming the arms whose trials all diverged, or "" if there are none."""
         study, analysis = self.analysis.study, self.analysis
         lost = [arm for arm in study.arms if analysis.all_diverged(arm)]
         if not lost:
@@ -335,7 +342,7 @@ class _Builder:
         return f"{text}."
 
     def action(self) -> str:
-        """Return a sentence with the rule's decision; empty if nothing is decided."""
+        """Return a sentence with the rule's decision, or "" if nothing is decided."""
         overruled = {v.metric for v in self._overruled}
         shown = [v for v in self.verdicts if v.metric not in overruled]
         labels = dict.fromkeys(v.label for v in shown)
@@ -378,7 +385,7 @@ class _Builder:
         return [v for v in self.verdicts if v.word == "BETTER" and v.outcome in KEEPING]
 
     def overruled(self) -> str:
-        """Return a sentence on why the rule does not adopt a BETTER arm; empty if it does."""
+        """Return a sentence on why the rule does not adopt a BETTER arm, or "" if it does."""
         if not (kept := self._overruled):
             return ""
         labels, rule = join(list(dict.fromkeys(v.label for v in kept))), rule_of(self.analysis).name
@@ -430,16 +437,21 @@ class _Builder:
 
 
 def _tests(p: float | None, holm_p: float | None) -> str:
-    """Format p, and Holm's p if it differs. Not for SAME: the p of a difference does not show that
-    it is too small to matter."""
+    """Format p, and Holm's p if it differs.
+
+    SAME rows show neither, because the p of a difference does not show that it is too small to
+    matter.
+    """
     text, holm = numbers.p_value(p), numbers.p_value(holm_p)
     holm = f", Holm {holm}" if holm != text else ""
     return f"p {text}{holm}" if text else ""
 
 
 def title_of(metric: Metric) -> str:
-    """Format `validation loss (nats/token), lower is better`. The direction is omitted for shares
-    of which higher is better, such as accuracy."""
+    """Format a metric's title and direction: `validation loss (nats/token), lower is better`.
+
+    The direction is omitted if the metric is a share and higher is better, such as accuracy.
+    """
     is_plain = metric.better == "neither" or (metric.is_share and metric.better == "higher")
     return metric.change_title + ("" if is_plain else f", {metric.better} is better")
 

@@ -1,4 +1,4 @@
-"""`report.html`: one self-contained file, computed from the records alone."""
+"""`report.html`: one self-contained file, computed only from the records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def render(
     """Return the page as HTML; everything from a study file is escaped.
 
     Args:
-        drawn: the figures, if they have been drawn already.
+        drawn: the figures, if they have already been drawn.
     """
     drawn = draw(results, analysis) if drawn is None else drawn
     study, called = results.study, results.study.called
@@ -66,7 +66,7 @@ def render(
 
 
 def _environment(results: Results) -> dict[str, Any]:
-    """Return the first trial's record of software and machine; empty without trials."""
+    """Return the first trial's record of software and machine, or {} if there are no trials."""
     first = next(iter(results.finished), None)
     if first is None or not is_regular(first.path / "environment.json"):
         return {}
@@ -74,7 +74,7 @@ def _environment(results: Results) -> dict[str, Any]:
 
 
 def _packed(figure: Figure) -> dict[str, Any]:
-    """Return a figure for the page's script, with its rows as columns."""
+    """Return a figure for the page's script, with its rows converted to columns."""
     keys = list(dict.fromkeys(key for row in figure.rows for key in row))
     return {
         "name": figure.name,
@@ -91,7 +91,7 @@ def _script_json(value: Any) -> str:
 
 
 def javascript() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed in one bundle that ships with vl-convert.
+    """Return the JavaScript bundle of Vega, Vega-Lite and Vega-Embed from vl-convert.
 
     Bundling takes seconds, so the bundle is cached.
     """

@@ -98,7 +98,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _drawable(value: Any) -> Any:
-    """Return a JSON value with strings that any figure can render.
+    """Return a JSON value whose strings the renderer of figures can handle.
 
     Characters that XML cannot hold abort the renderer's process, so they become U+FFFD. Line
     breaks are invalid in Vega's expressions, so they become spaces.
@@ -113,7 +113,7 @@ def _drawable(value: Any) -> Any:
 
 
 def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
-    """Write a figure as `NAME.svg`, and return its name, its caption and whether it is wide."""
+    """Write a figure as `NAME.svg`, and return its record for the template: name, caption, wide."""
     # The renderer ends the process at a character that XML forbids.
     definition = _drawable(figure.printed(PAGE_PIXELS if figure.wide else COLUMN_PIXELS))
     svg = vl_convert.vegalite_to_svg(json.dumps(definition, ensure_ascii=False))

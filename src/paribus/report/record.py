@@ -1,4 +1,4 @@
-"""verdict.json: the verdicts of a report as records."""
+"""Content of verdict.json: the verdicts of a report as records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paribus.report.model import Report, secondary_contrasts
 
 
 def verdict_record(report: Report) -> dict[str, Any]:
-    """Return the contents of verdict.json."""
+    """Return the content of verdict.json."""
     verdicts, analysis = report.verdicts, report.verdicts.analysis
     records = []
     for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):

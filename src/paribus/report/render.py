@@ -35,13 +35,13 @@ def _environment(autoescape: bool) -> jinja2.Environment:
 
 
 def fill(template: str, **values: Any) -> str:
-    """Fill a template with values, which HTML templates escape."""
+    """Render a template with values; HTML templates escape them."""
     is_html = template.endswith(".html")
     return _environment(is_html).get_template(template).render(**values)
 
 
 def card_text(report: Report, *, verbose: bool = False) -> str:
-    """Return the card for a terminal of 80 columns, as rich markup with the styles of words."""
+    """Return the card for an 80-column terminal, as rich markup."""
     n_rows = sum(len(block.rows) for block in report.blocks)
     word = max((len(row.word) for block in report.blocks for row in block.rows), default=0)
     lines = {row: _line(row, block, word) for block in report.blocks for row in block.rows}
@@ -56,7 +56,7 @@ def card_text(report: Report, *, verbose: bool = False) -> str:
 
 
 def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
-    """Return a row's text beside its word, the note on the same line, and the text below."""
+    """Return a row's text beside its word, its note on the same line, and the text below it."""
     labels = [len(_fill_cells(r.label)) for r in block.rows]
     widest = max((n for n in labels if n <= LONG_LABEL), default=0)
     label = _fill_cells(row.label).ljust(widest)
@@ -84,7 +84,7 @@ def _plain(text: object) -> str:
 
 
 def _wrap(text: str, indent: int = 0) -> str:
-    """Wrap text to the width of the card, each line indented."""
+    """Wrap text to the width of the card, and indent each line."""
     return textwrap.fill(
         _fill_cells(text),
         WIDTH,
@@ -100,5 +100,5 @@ def _rich(text: str) -> str:
 
 
 def _fill_cells(text: str) -> str:
-    """Return text with a filler after each character that takes two cells of a terminal."""
+    """Insert a filler after each character that is two terminal cells wide."""
     return "".join(c + FILLER * (cell_len(c) - 1) for c in text.replace(FILLER, ""))

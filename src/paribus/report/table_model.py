@@ -1,4 +1,4 @@
-"""The table that the terminal (below), the page (templates/parts.html) and the PDF show."""
+"""Tables for the terminal (below), the page (templates/parts.html) and the PDF."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Table:
     """Text in rows and columns.
 
     Attributes:
-        name: the name of its file.
-        caption: what it shows, on the page and in the PDF.
-        head: a label with its unit for each column; those called "arm" or "against" hold names of
-            arms, and "state" holds a mark.
-        title: its heading in the terminal.
+        name: name of the table's file.
+        caption: what the table shows, on the page and in the PDF.
+        head: column labels with units. Columns "arm" and "against" hold titles of arms, and
+            "state" begins with a mark.
+        title: heading in the terminal.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Table:
 
     @cached_property
     def text(self) -> frozenset[str]:
-        """The labels of text columns, which are left-aligned and may wrap, unlike numbers."""
+        """Labels of text columns, which are left-aligned and may wrap, unlike numbers."""
         begun = {(label, row[i][:1]) for row in self.rows for i, label in enumerate(self.head)}
         named = {label for label in self.head if label in NAMES}
         return frozenset(
@@ -60,8 +60,7 @@ class Table:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Yield the table for rich: as columns if they fit the terminal, else as a list for each
-        row."""
+        """Render the table as columns if they fit the terminal, else as one list per row."""
         from rich.box import SIMPLE_HEAD
         from rich.measure import Measurement
         from rich.padding import Padding
@@ -102,8 +101,10 @@ class Table:
 
 
 def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: str = "") -> Table:
-    """Build a table from rows keyed by label, without columns that are empty or zero in every
-    row. Missing cells are empty."""
+    """Build a table from rows keyed by column label.
+
+    Columns that are empty or zero in every row are dropped. Missing cells are empty.
+    """
     labels = dict.fromkeys(label for row in rows for label in row)
     head = tuple(
         label for label in labels if any(row.get(label, "") not in SAYS_NOTHING for row in rows)
@@ -113,7 +114,7 @@ def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: 
 
 
 def _width(table: Table, label: str) -> int:
-    """Return the width of a column in characters: its widest number, or word of its label."""
+    """Return a column's width in characters: that of its widest number or label word."""
     from rich.cells import cell_len
 
     at = table.head.index(label)

@@ -1,4 +1,4 @@
-"""Tables of a study: built once, shown by the terminal, the page and the PDF.
+"""Tables of a study, built once for the terminal, the page and the PDF.
 
 A table is a list of rows keyed by label. A table without rows is not shown.
 """
@@ -31,7 +31,7 @@ def _change_label(study: Study, name: str = "change") -> str:
 
 
 def _pair(study: Study, entry: Any) -> dict[str, str]:
-    """Return the cell "arm" and, if the study has several references, "against"."""
+    """Return the cells "arm" and, if the study has several references, "against"."""
     return {"arm": study.called[entry.arm]} | _against(study, entry.reference)
 
 
@@ -154,7 +154,7 @@ def contrasts(analysis: Analysis) -> Table:
 
 
 def not_measured(analysis: Analysis) -> str:
-    """Return a sentence naming the endpoints without a value in any trial, or ""."""
+    """Return a sentence naming the endpoints that no trial measured, or "" if there are none."""
     labels = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
     return f"Not measured in this study: {labels}." if labels else ""
 
@@ -237,7 +237,7 @@ def _cost(cost: Cost | None, digits: int, scale: float) -> str:
 
 
 def looks_table(analysis: Analysis) -> Table:
-    """Return a table of the decisions of each interim analysis on each contrast."""
+    """Return a table of what each interim analysis decided on each contrast."""
     rows = []
     for entry in analysis.looks:
         for arm, decided in entry["contrasts"].items():
@@ -252,8 +252,8 @@ def looks_table(analysis: Analysis) -> Table:
                 row["TOST p"] = numbers.p_value(cells.get("equivalence_holm_p"))
                 rows.append(row | {"decision": cells.get("resolved") or decided["decision"]})
     caption = (
-        "Every look: the change with its interval over all looks, Holm's p, the p of two one-sided "
-        "tests, and the decision."
+        "Every look: the change with an interval valid over all looks, Holm's p, the p of two "
+        "one-sided tests, and the decision."
     )
     return table_of("looks-taken", caption, rows)
 
@@ -282,7 +282,7 @@ def arms(study: Study) -> Table:
         }
         for name, arm in study.arms.items()
     ]
-    caption = "The arms, and exactly what sets each apart from its reference."
+    caption = "The arms, and exactly how each differs from its reference."
     return table_of("arms", caption, rows, "arms")
 
 
@@ -308,7 +308,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
 
 
 def left_out(analysis: Analysis) -> list[str]:
-    """Return a line for each contrast and reason for which seeds are excluded."""
+    """Return a line for each contrast and reason, naming the seeds that are excluded."""
     seeds = defaultdict[tuple[str, str, str], dict[int, None]](dict)
     for out in analysis.left_out:  # once for each endpoint
         arm, reference = (analysis.study.called[name] for name in (out.arm, out.reference))
@@ -353,7 +353,7 @@ def tuning_table(analysis: Analysis) -> Table:
 
 
 def along_table(analysis: Analysis) -> Table:
-    """Return a table of the speed-ups of every contrast with curves."""
+    """Return a table of the speed-ups of every contrast with loss curves."""
     rows = []
     for entry in analysis.along:
         ratio, speedup = entry.speedup, numbers.NONE
@@ -377,8 +377,11 @@ def along_table(analysis: Analysis) -> Table:
 
 
 def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
-    """Return a table of mean accuracy by task, shots and arm. `recorded` has rows with arm, seed,
-    task, shots, accuracy and chance."""
+    """Return a table of mean accuracy by task, shots and arm.
+
+    Args:
+        recorded: rows with the keys arm, seed, task, shots, accuracy and chance.
+    """
     answered = [r for r in recorded if r["accuracy"] is not None and math.isfinite(r["accuracy"])]
     values = defaultdict[tuple[str, int], dict[str, list[float]]](dict)
     for row in answered:
@@ -429,7 +432,7 @@ def task_contrast_table(analysis: Analysis) -> Table:
 
 
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
-    """Return every table of a study that has rows."""
+    """Return all tables of a study, except empty ones."""
     tables = [
         arms(results.study),
         tuning_table(analysis),

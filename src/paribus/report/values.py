@@ -1,8 +1,8 @@
 """`paribus values`: numbers, tables and figures of studies, for an author's own document.
 
-`paper.toml` names the studies. In the same folder are written `values.json`, and `values.typ` and
-`values.tex` with functions that read it: `#change("long", "layernorm")` in Typst,
-`\\change{long}{layernorm}` in LaTeX.
+`paper.toml` names the studies. The files `values.json`, `values.typ` and `values.tex` are written
+beside it. The latter two define functions that return values: `#change("long", "layernorm")` in
+Typst, `\\change{long}{layernorm}` in LaTeX.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
 
 class Source(BaseModel):
-    """A figure of a study, by its name on the page, or columns of a table."""
+    """A study's figure, by its name on the page, or columns of one of its tables."""
 
     model_config = ConfigDict(extra="forbid")
     study: str
@@ -64,9 +64,10 @@ class Paper(BaseModel):
     """The content of `paper.toml`.
 
     Attributes:
-        studies: results folders, keyed by their names in the document.
-        figures, tables: the sources, keyed by the name of the file to write.
-        literals: numbers that may appear in the text unbound, such as "300".
+        studies: {name in the document: results folder}.
+        figures: {name of the file to write: source}.
+        tables: {name in the document: source}.
+        literals: numbers that may appear in the text without being bound to a value, such as "300".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -95,7 +96,7 @@ class _Study:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Values keyed by endpoint and arm, each as a number and as text."""
+        """Values keyed by endpoint, arm and name, each as a number and as text."""
         study = self.results.study
         words = {(v.arm, v.metric): v.word for v in self.verdicts}
         return {"primary": study.primary.metric, "root": self.results.root} | {
@@ -131,8 +132,11 @@ def _values(
 
 
 def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
-    """Return the content of `paper.toml`, and the studies that it names. Raises ParibusError."""
-    missing = f"there is no {path}; write one that names studies, [studies] main = 'results/main'"
+    """Read `paper.toml` and the studies that it names.
+
+    Raises ParibusError if the file, or a study, is missing or invalid.
+    """
+    missing = f"there is no {path}; create it with [studies] main = 'results/main'"
     try:
         text = read_text(path, CODE_BYTES, missing=missing)
         paper = Paper.model_validate(parse_toml(text, str(path)))
@@ -142,9 +146,9 @@ def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
 
 
 def write_values(path: Path) -> list[Path]:
-    """Write the values, tables and figures of the studies in `path`, and return the files.
+    """Write the values, tables and figures that a `paper.toml` asks for, and return the files.
 
-    Raises ParibusError.
+    Raises ParibusError if it is invalid, or names something that a study does not have.
     """
     paper, studies = read_paper(path)
     folder, written, shown = path.parent, [], {}
@@ -175,15 +179,16 @@ def write_values(path: Path) -> list[Path]:
 
 def _known(name: str, known: dict[str, Any], where: str) -> Any:
     if name not in known:
-        raise ParibusError(f"{where}: '{name}': {nearest(name, known)}", code="unknown")
+        hint = nearest(name, known)
+        raise ParibusError(f"{where}: '{name}' is unknown; {hint}", code="unknown")
     return known[name]
 
 
 def check_document(path: Path, document: Path) -> list[str]:
-    """Return lines about unbound numbers in a document, and about values that have changed.
+    """Return a line for each unbound number in a document, and for each changed value.
 
     Args:
-        path: `paper.toml`, beside which `values.json` was written.
+        path: the `paper.toml` beside which `values.json` was written.
         document: a Typst or LaTeX file.
     """
     paper, studies = read_paper(path)
@@ -194,7 +199,7 @@ def check_document(path: Path, document: Path) -> list[str]:
         before = json.loads(read_text(accepted, CODE_BYTES))
         lines = [f"{accepted}: {change}" for change in _changes(before, now)]
     else:
-        lines = [f"{accepted} is missing: write it with `paribus values {path}`"]
+        lines = [f"{accepted} is missing; write it with `paribus values {path}`"]
     pattern = CALLS.get(document.suffix, CALLS[".typ"]).replace("NAMES", "|".join(NAMES))
     safe = _latex_key if document.suffix == ".tex" else str
     for call in re.finditer(pattern, text):
@@ -208,7 +213,7 @@ def check_document(path: Path, document: Path) -> list[str]:
             lines.append(str(error))
     for number, line in enumerate(_prose(text, document.suffix), start=1):
         lines += [
-            f"{document}, line {number}: {match} is bound to no value"
+            f"{document}, line {number}: {match} is not bound to a value"
             for match in DECIMAL.findall(line)
             if match not in paper.literals
         ]
@@ -224,7 +229,7 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
             if was != value:
                 yield f"{path} changed"
         elif not (agree(was[0], value[0]) and was[1] == value[1]):
-            yield f"{path} was {was[1]}, and is {value[1]}"
+            yield f"{path} was {was[1]} and is now {value[1]}"
 
 
 def _prose(text: str, suffix: str) -> list[str]:
@@ -292,7 +297,7 @@ def _latex(values: dict[str, Any], shown: dict[str, Table]) -> str:
 
 
 def _latex_key(name: str) -> str:
-    """Replace characters that LaTeX interprets by their codes, such as `%` by `<25>`."""
+    """Replace characters that LaTeX interprets with their codes, such as `%` with `<25>`."""
     return re.sub(r"[\\{}%#&$~^]", lambda match: f"<{ord(match[0]):x}>", name)
 
 

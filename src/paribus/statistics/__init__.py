@@ -1,21 +1,21 @@
 """Inference for tables of scores of two arms, paired by seed or not.
 
-Needs numpy and scipy alone, and knows nothing of training: any scores measured on the same seeds
-(or folds, or subjects) under two conditions will do, and those of two independent samples.
+It needs only numpy and scipy, and knows nothing about training: it takes any scores measured on the
+same seeds (or folds, or subjects) under two conditions, and those of two independent samples.
 
 | question | function |
 | --- | --- |
-| what does a report say about one contrast? | `paired_contrast`, `unpaired_contrast` |
-| ... macro-averaged over tasks of many items? | `macro_contrast` |
-| is there an effect? | `paired_t`, `welch`: a `TTest` |
+| how do two arms compare in one metric? | `paired_contrast`, `unpaired_contrast` |
+| ... in a macro average over tasks of many items? | `macro_contrast` |
+| is there an effect? | `paired_t`, `welch` (both return a `TTest`) |
 | ... by another test? | `paired_bootstrap`, `sign_flip` |
-| ... and is there none worth having? | `decided`, of any test |
-| which of several effects stand? | `holm` |
-| ... of ideas that arrive one after the other? | `Lord` |
-| how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
-| what does choosing tuned values add to the error? | `vertex_error`, `lack_of_fit` |
-| may one look at the data while they grow? | `Looks`, `OneLook` |
-| ... and a stage that was not planned? | `Stages` |
+| is the effect too small to matter? | `decided`, for any test |
+| which of several effects are significant? | `holm` |
+| ... of ideas that arrive one by one? | `Lord` |
+| how many seeds? what can they detect? | `required_pairs`, `minimum_detectable_effect` |
+| what does tuning add to the error? | `vertex_error`, `lack_of_fit` |
+| how to test at interim looks? | `Looks`, `OneLook` |
+| ... and after an unplanned second stage? | `Stages` |
 | does one arm diverge more often? | `event_rates` |
 | did this run diverge or spike? | `stability_events` |
 
@@ -24,7 +24,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 >>> round(result.mean, 3), round(result.decided.p_value, 4), round(result.g, 2)
 (-0.032, 0.001, -3.05)
 
-Randomness is seeded by the caller, always; bad input raises `StatisticsError`. Differences are
+The caller always seeds randomness. Invalid input raises `StatisticsError`. Differences are
 treatment minus baseline.
 """
 

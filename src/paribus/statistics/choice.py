@@ -1,4 +1,4 @@
-"""Error from choosing a value by tuning, which a test includes (`TTest.choice`).
+"""Error from choosing a value by tuning, which tests can include (`TTest.choice`).
 
 Each arm is judged at the value that was best on its tuning seeds. That choice is an estimate: on
 other tuning seeds another value might have been best, and the difference between the arms would
@@ -47,7 +47,7 @@ class Parabola:
 
     @property
     def offset(self) -> Floats:
-        """Offset of the vertex from the middle position, within the outer positions."""
+        """Offset of the vertex from the middle position, clipped to the outer positions."""
         low, high = self.x[0] - self.x[1], self.x[2] - self.x[1]
         bent = self.curvature > 0
         inside = np.clip(-self.slope / (2 * np.where(bent, self.curvature, 1.0)), low, high)
@@ -57,12 +57,11 @@ class Parabola:
 
     @property
     def vertex(self) -> float:
-        """Position of the vertex of one parabola, within its outer positions."""
+        """Position of the vertex of one parabola, clipped to its outer positions."""
         return float(np.clip(self.x[1] + self.offset, self.x[0], self.x[2]))
 
     def rise(self, offset: Floats) -> Floats:
-        """Return the parabola's value at `offset` from the middle position minus its value
-        there."""
+        """Return how much the parabola rises from its middle position to `offset` beyond it."""
         return self.slope * offset + self.curvature * offset**2
 
 
@@ -77,13 +76,13 @@ def parabola(x: Sequence[float], y: ArrayLike) -> Parabola:
 
 @dataclass(frozen=True)
 class TunedArm:
-    """Tuning scores that one arm's vertex was fitted to.
+    """Tuning scores to which one arm's vertex was fitted.
 
     Attributes:
         x: three positions, ascending, on the scale on which the parabola is fitted.
         chooses: [3, T] scores of the selection metric, lower is better.
-        judged: [3, T] endpoint scores of the same trials; the same array if it is the selection
-            metric.
+        judged: [3, T] endpoint scores of the same trials; the same array if the endpoint is the
+            selection metric.
     """
 
     x: Sequence[float]
@@ -106,9 +105,9 @@ def vertex_error(
     the parabola through its redrawn means.
 
     Args:
-        arms: for each arm, the scores with the other keys as chosen, then those with each other
-            combination of these keys, which is chosen if its redrawn means are better.
-        weights: one for each arm; by default the second arm minus the first.
+        arms: for each arm, the scores at each combination of the other keys, the chosen one
+            first. A redraw uses the combination with the lowest redrawn mean.
+        weights: one per arm; by default the second arm minus the first.
         trial_sd: SD of a trial's selection metric over seeds, if it is known from other trials.
     """
     rng = np.random.default_rng([seed, 20_261_124])
@@ -140,7 +139,9 @@ def lack_of_fit(arms: Sequence[TunedArm], weights: Sequence[float] = (-1.0, 1.0)
     minus the same parabola at the vertex. A vertex at the middle position was tried itself and
     adds nothing.
 
-    Args: arms: the scores to which each arm's vertex was fitted. weights: as in `vertex_error`.
+    Args:
+        arms: the scores to which each arm's vertex was fitted.
+        weights: as in `vertex_error`.
     """
     gains = [
         parabola(arm.x, arm.judged.mean(1)).rise(parabola(arm.x, arm.chooses.mean(1)).offset)
@@ -156,13 +157,14 @@ def redrawn_error(
     seed: int,
     draws: int = 2_000,
 ) -> float:
-    """Return the same SD as `vertex_error`, for grids without a parabola, by redrawing tuning
-    seeds.
+    """Return the SD of `vertex_error` for grids without a parabola, by redrawing tuning seeds.
 
-    The same seeds are drawn for all arms.
+    The same seeds are drawn for all arms. Returns NaN if every tuning trial of an arm diverged.
 
-    Args: arms: scores of the selection metric, [candidates, T], lower is better, NaN if a trial
-    diverged; and the endpoint's scores of the same trials. weights: as in `vertex_error`.
+    Args:
+        arms: for each arm, scores of the selection metric, [candidates, T], lower is better, NaN
+            for diverged trials, and the endpoint's scores of the same trials.
+        weights: as in `vertex_error`.
     """
     rng = np.random.default_rng([seed, 20_261_124])
     n_seeds = arms[0][0].shape[1]
@@ -180,17 +182,17 @@ def redrawn_error(
 
 
 def best_of(scores: Floats) -> int:
-    """Return the best row of scores [candidates, T]: the fewest NaN (diverged), then the lowest
-    mean.
+    """Return the index of the best row of `scores`, [candidates, T].
 
-    The first of equal rows wins.
+    The best row has the fewest NaN (diverged trials), then the lowest mean. The first of equal
+    rows wins.
     """
     lost, means = np.isnan(scores).sum(1), finite_means(scores)
     return int(np.lexsort((np.where(np.isnan(means), np.inf, means), lost))[0])
 
 
 def finite_means(scores: Floats) -> Floats:
-    """Return the mean of each row's finite values; NaN for a row without any."""
+    """Return the mean of each row's finite values, or NaN for a row without any."""
     finite = np.isfinite(scores)
     total = np.where(finite, scores, 0.0).sum(1)
     return np.where(finite.any(1), total / np.maximum(finite.sum(1), 1), np.nan)

@@ -1,4 +1,4 @@
-"""Contrasts of two arms: the deciding test, its estimates and the other tests.
+"""Contrasts of two arms: the deciding test, its estimates and sensitivity analyses.
 
 A single test object provides the p-value, intervals, equivalence and detectable effect, so that
 these always agree. `t_test` and `crossed` provide the tests; a look or stages wrap them.
@@ -38,9 +38,11 @@ class Decided:
         test: `paired_t`, `welch_t`, `crossed_components` or `crossed_bootstrap`.
         constant: True if nothing varies. Then p is the smallest that the measurement's
             resolution allows, and the interval is a point up to that resolution.
-        interval: of level 1 - alpha; excludes 0 exactly if p_value <= alpha.
-        equivalence_interval: of level 1 - 2 alpha; lies within the margin exactly if
-            equivalence_p, of two one-sided tests, is <= alpha.
+        interval: interval at level 1 - alpha; excludes 0 exactly if p_value <= alpha.
+        family: number of hypotheses tested together.
+        equivalence_interval: interval at level 1 - 2 alpha; lies within the margin exactly if
+            equivalence_p <= alpha.
+        equivalence_p: p of two one-sided tests against the margin; None without a margin.
         detectable: the smallest effect detected at the requested power and level alpha / family.
         basis: the test itself, from which other quantities can be computed.
     """
@@ -60,12 +62,12 @@ class Decided:
 
     @property
     def descriptive_only(self) -> bool:
-        """True if there are too few pairs or runs for a test: they are only described."""
+        """True if there are too few pairs or runs to test, so that they are only described."""
         return self.n < DESCRIPTIVE_BELOW
 
     @property
     def has_interval(self) -> bool:
-        """True if intervals are reported; two pairs or runs are too few for an SD."""
+        """True if intervals are reported; two pairs or runs are too few for them."""
         return self.n >= INTERVAL_FROM
 
 
@@ -78,17 +80,18 @@ def decided(
     family: int = 1,
     power: float = POWER,
 ) -> Decided:
-    """Return the results of `test`.
+    """Compute all results of `test`.
 
-    Equivalence is tested by two one-sided tests, both with `test` (Schuirmann 1987).
+    Equivalence is tested by two one-sided tests (Schuirmann 1987).
 
     Args:
+        name: name of the test, as in `Decided.test`.
         margin: largest difference too small to matter, in the scores' unit; None for no
             equivalence test.
         alpha: two-sided level.
-        family: hypotheses that are tested together, this one included; the detectable effect is at
-            level alpha / family.
-        power: of the detectable effect.
+        family: number of hypotheses tested together, including this one; the detectable effect is
+            at level alpha / family.
+        power: power with which the detectable effect is detected.
     """
     equivalence_p = None
     if margin is not None:
@@ -135,17 +138,17 @@ class Pair:
 class RunContrast:
     """Treatment minus baseline over seed pairs, or over unpaired runs.
 
-    `decided` has the results of the registered test of seeds or runs. All else is additional.
+    `decided` has the results of the registered test. Everything else is additional.
 
     Attributes:
-        n: pairs, or runs of the arm that has fewer.
-        mean, sd: of the differences; the SD of unpaired runs is pooled over both arms.
+        n: number of pairs, or of runs in the smaller arm.
+        mean, sd: mean and SD of the differences; the SD of unpaired runs is pooled over both arms.
         g: the difference in SDs (Hedges' g); None if nothing varies.
-        others: {test: (p, smallest possible p at this number of pairs)} of the tests that did
-            not decide; empty for looks, stages and unpaired runs.
-        percentile_interval: of the bootstrap of pairs; descriptive, because it undercovers at
-            few pairs.
-        pairs: the seed pairs; empty if runs are unpaired.
+        others: {test: (p, smallest possible p at this number of pairs)} for tests that did not
+            decide; {} for looks, stages and unpaired runs.
+        percentile_interval: interval of the paired bootstrap; only descriptive, because its
+            coverage is too low with few pairs.
+        pairs: the seed pairs; () if runs are unpaired.
         runs, sds: number of runs and SD of the baseline and of the treatment, if runs are
             unpaired.
     """
@@ -194,18 +197,19 @@ def paired_contrast(
     choice: float = 0.0,
     **asked: Any,
 ) -> RunContrast:
-    """Compute the report of one contrast of two arms run on the same seeds.
+    """Compare two arms run on the same seeds.
 
     Args:
         baseline, treatment: scores of shape (S,), S >= 2, entry s of both from seed s; same unit.
-        seed: of the resampling (above 7 pairs) and of the sign flips (above 20).
+        seed: seed for resampling (above 7 pairs) and for sign flips (above 20).
         resolution: smallest difference that the measurement can show, if coarser than floating
             point: a step of 1 / I in a share of I items. It matters if all differences are
             equal.
         design: how the pairs were sampled, if not as one sample of fixed size; pairs of the
             first stage come first. It affects the deciding test, but no descriptive result.
-        choice: SD of the difference that comes from choosing each arm's values (see `choice`).
+        choice: SD of the difference due to choosing each arm's values (see `choice`).
         asked: margin, alpha, family and power, as in `decided`.
+
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
     deltas = paired_deltas(baseline, treatment)
@@ -251,10 +255,12 @@ def unpaired_contrast(
     resolution: float | None = None,
     **asked: Any,
 ) -> RunContrast:
-    """Compute the report of one contrast of two arms with unpaired runs.
+    """Compare two arms with unpaired runs.
 
-    Args: baseline, treatment: scores of shapes (A,) and (B,), both of at least 2 runs.
-    Others as `paired_contrast` has them.
+    Args:
+        baseline, treatment: scores of shapes (A,) and (B,), A and B >= 2, in the same unit.
+
+    The other arguments are as in `paired_contrast`.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     test = welch(*arms, resolution=resolution)
@@ -291,7 +297,9 @@ def macro_contrast(
 
     Args:
         baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.
-    Others as `paired_contrast` has them.
+        crossed: how the error over seeds and items is estimated.
+
+    The other arguments are as in `paired_contrast`.
     """
     deltas = [np.subtract(ours, theirs) for theirs, ours in zip(baseline, treatment, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Constants, exception, interval and input checks shared by this package.
+"""Constants, the exception, intervals and input checks shared by this package.
 
 Axis letters used in docstrings: S seeds (pairs), I items, K tasks, E endpoints, L learning rates,
 T steps, B resamples.
@@ -23,7 +23,7 @@ LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) squares may leave
 
 
 class StatisticsError(ValueError):
-    """Raised if the quantity does not exist for the given scores or parameters."""
+    """Raised if a statistic does not exist for the given scores or parameters."""
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,26 @@ class Interval:
 
 
 def checked_scores(scores: ArrayLike, name: str, ndim: int = 1) -> Floats:
-    """Return scores as a finite float64 array of at least 2 rows, of a magnitude that can be
-    squared."""
+    """Return scores as a float64 array, after checking its shape and values.
+
+    Raises StatisticsError for fewer than 2 rows, for values that are not finite, and for values too
+    large or too small to be squared.
+    """
     array = np.asarray(scores, dtype=np.float64)
     if array.ndim != ndim:
-        raise StatisticsError(f"{name} has {array.ndim} axes, needs {ndim}: reshape it")
+        raise StatisticsError(f"{name} has {array.ndim} axes, but needs {ndim}; reshape it")
     if array.shape[0] < 2:
-        raise StatisticsError(f"{name} has n = {array.shape[0]}, needs n >= 2: add rows")
+        raise StatisticsError(f"{name} has n = {array.shape[0]}, but needs n >= 2; add rows")
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise StatisticsError(
-            f"{name}{where} is {array[tuple(where)]}, needs finite scores: "
+            f"{name}{where} is {array[tuple(where)]}, but scores must be finite; "
             "drop or cap that pair and report it"
         )
     largest = float(np.abs(array).max())
     if largest != 0 and not 1 / LARGEST_MAGNITUDE <= largest <= LARGEST_MAGNITUDE:
         raise StatisticsError(
-            f"{name} has largest magnitude {largest:g}, needs 0 or between "
-            f"{1 / LARGEST_MAGNITUDE:g} and {LARGEST_MAGNITUDE:g}: rescale the scores"
+            f"{name} has largest magnitude {largest:g}, which must be 0 or between "
+            f"{1 / LARGEST_MAGNITUDE:g} and {LARGEST_MAGNITUDE:g}; rescale the scores"
         )
     return array

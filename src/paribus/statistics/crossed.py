@@ -2,8 +2,8 @@
 
 Seeds and items are both samples, and every seed is scored on every item. The registered target
 of a claim says which of them vary:
-- *this item set*: items are fixed, a seed's macro score is one number, and the pair of seeds is the
-  unit: `seed_means`, then a test of paired differences;
+- *this item set*: items are fixed, a seed's macro score is one number, and the unit is the seed
+  pair: `seed_means`, then a test of paired differences;
 - *new items*: items are resampled too, crossed with seeds and not nested within them (nested
   resampling counts the item noise once per seed): `crossed_components`, or `crossed_bootstrap`.
 
@@ -38,15 +38,15 @@ LEAST_IN_BLOCK = 8
 
 
 def seed_means(tasks: Sequence[Floats]) -> Floats:
-    """Return the macro score per seed, (S,): the unweighted mean over tasks of the mean over
-    items."""
+    """Return the macro score per seed, (S,): the mean over tasks of each task's mean score."""
     return np.mean([task.mean(axis=1) for task in tasks], axis=0)
 
 
 def contiguous_blocks(n_items: int) -> int:
-    """Return the number of contiguous blocks into which neighbouring items of one text are
-    joined. It is below DESCRIPTIVE_BELOW if the text is too short to estimate how much blocks
-    differ."""
+    """Return the number of contiguous blocks into which `n_items` items of one text are joined.
+
+    It is below DESCRIPTIVE_BELOW if the text is too short to estimate how much blocks differ.
+    """
     return min(MOST_CONTIGUOUS, n_items // LEAST_IN_BLOCK)
 
 
@@ -88,11 +88,10 @@ def crossed_bootstrap(
     resolution: float | None = None,
     choice: float = 0.0,
 ) -> TTest:
-    """Return the t test of the macro mean over tasks, with its error from a pigeonhole
-    bootstrap.
+    """Return the t test of the macro mean over tasks, with its error from a crossed bootstrap.
 
-    The method is that of Owen (2007, Annals of Applied Statistics). Seeds are drawn once per
-    resample, for all tasks; items are drawn per task, independently. The bootstrap gives the
+    This is Owen's pigeonhole bootstrap (2007, Annals of Applied Statistics). Seeds are drawn once
+    per resample for all tasks; items are drawn independently for each task. The bootstrap gives the
     standard error. The reference is Student's t on S - 1 degrees of freedom, or on sum(I_k - 1)
     if items are fewer than seeds, because a bare percentile interval is too short at few seeds
     or items. The standard error is multiplied by sqrt(S / (S - 1)), since a bootstrap divides by
@@ -101,11 +100,11 @@ def crossed_bootstrap(
     conservative, and never rejects more easily than the paired t.
 
     Args:
-        deltas: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared;
-            a task has two or more items.
-        resolution: of the macro score, as the smallest SD of a seed's difference. It decides
-            only if every item differs by the same constant at every seed (see `t_test`); any
-            other spread is real, however small.
+        deltas: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, with the same
+            seeds in every task and I_k >= 2.
+        resolution: smallest SD of a seed's difference in the macro score. It is used only if
+            every item differs by the same constant at every seed (see `t_test`); any other
+            spread is real, however small.
         choice: as in `TTest`.
     """
     tasks = checked_tasks(deltas)
@@ -149,12 +148,12 @@ def _crossed(
 
 
 def _is_constant(task: Floats) -> bool:
-    """Return whether all differences are equal, up to the rounding of the scores behind them."""
+    """Return whether all differences are equal, up to the rounding of the scores."""
     return float(np.ptp(task)) <= max(rounding(task), TIE * float(np.abs(task).max()))
 
 
 def _item_error(tasks: list[Floats]) -> float:
-    """Return the standard error from sampling items alone, by the variance components b / I."""
+    """Return the standard error from sampling items alone, from the variance components b / I."""
     total = 0.0
     for task in tasks:
         n_items = task.shape[1]
@@ -165,7 +164,7 @@ def _item_error(tasks: list[Floats]) -> float:
 
 
 def interaction(task: Floats) -> float:
-    """Return the interaction variance of scores [seeds, items]: the rest after main effects."""
+    """Return the variance of scores [seeds, items] that remains after the main effects."""
     rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
     return float((rest**2).sum()) / ((task.shape[0] - 1) * (task.shape[1] - 1))
 

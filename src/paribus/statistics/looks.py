@@ -19,8 +19,8 @@ So the first boundary is exact, and no other is below the increment that it spen
 lie on a grid (`Looks.bound` interpolates it, `Looks.level` inverts the same interpolation); a
 boundary rises with the level, as Holm over several hypotheses needs (Maurer and Bretz 2013).
 
-Two-sided tests are two one-sided ones of half the level, which is conservative by the chance that
-both sides are crossed at different looks.
+A two-sided test is two one-sided tests at half the level. This is slightly conservative, because
+both sides may be crossed at different looks.
 
 The spending function resembles the boundaries of O'Brien and Fleming. Of a one-sided level a, 2
 - 2 Phi(z / sqrt(t)) is spent up to t, with z the upper a / 2 quantile. That spends almost
@@ -76,7 +76,7 @@ class Boundary:
         pairs: number of pairs at the look.
         spent: part of the two-sided level that is spent up to and including this look.
         nominal_p: largest two-sided p that rejects, computed as if there were no other look.
-        t: the |t| that has this p at this number of pairs.
+        t: |t| that corresponds to `nominal_p` at this number of pairs.
     """
 
     pairs: int
@@ -103,25 +103,32 @@ class Looks:
         return tuple(pairs / self.pairs[-1] for pairs in self.pairs)
 
     def spent(self, level: float) -> Floats:
-        """Return the part of a one-sided `level` that is spent up to each look, (K,)."""
+        """Return how much of a one-sided `level` is spent up to each look, (K,)."""
         levels = np.array([level])
         return np.exp([log_spent(levels, t)[0] for t in self.fractions])
 
     def bound(self, look: int, level: float) -> float:
-        """Return the largest nominal one-sided p that rejects at look `look` (from 0), for a
-        one-sided test of level `level`; 0 if none rejects."""
+        """Return the largest nominal one-sided p that rejects at a look, or 0 if none does.
+
+        Args:
+            look: index of the look, from 0.
+            level: one-sided level over all looks.
+        """
         levels, bounds = _boundary_table(self)[look]
         if level < LEAST_LEVEL:
             return 0.0
         return float(np.exp(np.interp(math.log(level), levels, bounds)))
 
     def level(self, look: int, p: float | Floats) -> Floats:
-        """Return the smallest one-sided level at which a nominal one-sided `p` rejects at this
-        look.
+        """Return the smallest one-sided level at which a nominal p rejects at a look.
 
         The result is itself a p-value, whatever looks were taken before and whatever stopped
-        sampling: a sequential p (Liu and Anderson 2008), at the last look and not at the best
-        one. It is never below `LEAST_LEVEL`, and 1 if no level rejects.
+        sampling: a sequential p (Liu and Anderson 2008), at the last look and not at the most
+        favourable one. It is never below `LEAST_LEVEL`, and 1 if no level rejects.
+
+        Args:
+            look: index of the look, from 0.
+            p: nominal one-sided p, or an array of them.
         """
         levels, bounds = _boundary_table(self)[look]
         with np.errstate(divide="ignore"):
@@ -140,9 +147,9 @@ class Looks:
 
 
 def simulated_t(looks: Looks, studies: int) -> list[Floats]:
-    """Return t at each look, (K, N), of simulated studies of standard normal differences.
+    """Simulate studies of standard normal differences, and return t at each look, (K, N).
 
-    The increments from look to look are drawn: a normal sum of m differences and, independently,
+    Only the increments between looks are drawn: a normal sum of m differences and, independently,
     their chi-squared spread.
     """
     rng = np.random.default_rng([SEED, *looks.pairs])
@@ -163,8 +170,10 @@ def simulated_t(looks: Looks, studies: int) -> list[Floats]:
 
 @lru_cache(maxsize=32)
 def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
-    """Return for each look the log levels, and the log of the nominal one-sided p that rejects
-    at each."""
+    """Return each look's log levels, and the log of the boundary at each level.
+
+    A boundary is the largest nominal one-sided p that rejects.
+    """
     half = max(1, looks.studies // 2)
     statistics = simulated_t(looks, half)
     crossed = np.full(2 * half, np.inf)  # the least log level at which an earlier look crossed
@@ -191,8 +200,9 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
 def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Floats) -> Floats:
     """Solve b - P(p <= b, crossed before) = added for b, at each level.
 
-    Args: p, crossed: one entry per simulated study. levels, added, spent: logs, one entry per
-    level.
+    Args:
+        p, crossed: one entry per simulated study.
+        levels, added, spent: logarithms, one entry per level.
 
     Returns: log b, one entry per level.
     """
@@ -235,8 +245,10 @@ class AtLook(TTest):
         return self._level(super().one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the interval of null means with p above 1 - level; unbounded if this look
-        cannot reject."""
+        """Return the interval of null means with p above 1 - level.
+
+        It is unbounded if this look cannot reject.
+        """
         return replace(super().interval(1 - self._nominal(1 - level)), level=level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
@@ -247,10 +259,9 @@ class AtLook(TTest):
         return super().detectable(power=power, alpha=nominal)
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the number of pairs at the last look that detects `effect`, in a plan with the
-        same fractions.
+        """Return the number of pairs at the last look that detects `effect`.
 
-        Earlier looks can only add to the power.
+        The plan keeps its information fractions. Earlier looks can only add to the power.
         """
         nominal = 2 * self.looks.bound(len(self.looks.pairs) - 1, alpha / 2)
         return super().pairs_needed(effect, power=power, alpha=nominal)
@@ -275,7 +286,7 @@ class OneLook:
         return AtLook(**vars(test_of(slice(None))), looks=self.looks, look=self.look)
 
     def other_p(self, p: float) -> float:
-        """Return the p over all looks of another test whose nominal p at this look is `p`."""
+        """Convert the nominal p of another test at this look to its p over all looks."""
         return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
@@ -284,8 +295,9 @@ class OneLook:
 
 
 def skewness(values: Sequence[float]) -> tuple[float, float]:
-    """Return the sample skewness G1 and its standard error for normal values; zeros if undefined.
+    """Return the sample skewness G1 and its standard error for normal values, or zeros.
 
+    Zeros stand for an undefined skewness, of fewer than three values or of equal values. Source:
     Joanes and Gill (1998, The Statistician 47, 183-189).
     """
     x = np.asarray(values, dtype=float)

@@ -31,7 +31,8 @@ def holm(p_values: ArrayLike) -> Floats:
     The i-th smallest of m is multiplied by m - i + 1; a running maximum keeps the order, and
     values are capped at 1. Controls the family-wise error under any dependence.
 
-    Args: p-values within [0, 1] of shape (m,), m >= 1, or (N, m): N families, each by itself.
+    Args:
+        p_values: within [0, 1], of shape (m,), m >= 1, or (N, m) for N separate families.
     """
     p = np.asarray(p_values, dtype=float)
     ascending = np.argsort(p, axis=-1, kind="stable")
@@ -46,7 +47,7 @@ ZETA = 2.2857656656801293  # of 1.6
 
 
 def gamma(n: int) -> Floats:
-    """Return the weights gamma_1 to gamma_n of the level, [n]."""
+    """Return the weights gamma_1 to gamma_n, [n], by which LORD++ spends the level."""
     return np.arange(1, n + 1, dtype=np.float64) ** -1.6 / ZETA
 
 
@@ -61,8 +62,11 @@ class Lord:
     wealth: float = ALPHA / 2
 
     def next_level(self, discoveries: Sequence[bool]) -> float:
-        """Return the level of the next test, given which earlier tests were discoveries, in
-        order."""
+        """Return the level of the next test.
+
+        Args:
+            discoveries: whether each earlier test was a discovery, in order.
+        """
         shares = gamma(len(discoveries) + 1)
         since = [
             len(discoveries) - place

@@ -53,7 +53,7 @@ def t_power(df: float, ncp: float, alpha: float) -> float:
 
 
 def noncentrality(df: float, *, power: float, alpha: float) -> float:
-    """Return the effect, in standard errors, that a two-sided t on `df` detects with this power."""
+    """Return the effect, in standard errors, that a two-sided t test detects with `power`."""
     upper = 1.0
     while t_power(df, upper, alpha) < power:
         upper *= 2
@@ -70,9 +70,13 @@ def required_pairs(
     df_each: float = 1.0,
     item_df: float = math.inf,
 ) -> int | None:
-    """Return the smallest number of pairs with which the paired t detects `effect`, or None.
+    """Return the smallest number of pairs with which a paired t test detects `effect`.
 
-    Args: sd: of the differences. lasting: standard error that more pairs cannot reduce.
+    Returns None if even `MOST_PAIRS` pairs are too few.
+
+    Args:
+        sd: SD of the differences.
+        lasting: standard error that more pairs cannot reduce.
         df_each, item_df: degrees of freedom are df_each * (n - 1), and at most item_df.
     """
 

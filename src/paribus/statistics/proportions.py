@@ -1,4 +1,4 @@
-"""Counts of events: exact tests of two arms."""
+"""Exact tests of how often an event occurs in two arms."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def mcnemar(only_baseline: int, only_treatment: int) -> float:
 def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
     """Return Fisher's exact two-sided p for `first` of `n_first` against `second` of `n_second`.
 
-    It is the probability of all tables with these margins that are no likelier than the observed
-    one.
+    It is the total probability of all tables with the same margins that are no more likely than
+    the observed table.
     """
     struck = first + second
     tables = range(max(0, struck - n_second), min(struck, n_first) + 1)
@@ -32,8 +32,9 @@ def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
 
 @dataclass(frozen=True)
 class EventRates:
-    """Numbers of runs with an event in two arms, with an exact two-sided p: McNemar's for pairs,
-    Fisher's (1935) for unpaired runs.
+    """Numbers of runs with an event in two arms, with an exact two-sided p.
+
+    The p is McNemar's for pairs, and Fisher's (1935) for unpaired runs.
 
     Attributes:
         both: number of pairs in which both runs had the event; None if runs are unpaired.
@@ -65,8 +66,9 @@ class EventRates:
 def event_rates(baseline: ArrayLike, treatment: ArrayLike, *, paired: bool = True) -> EventRates:
     """Compare how often an event (such as divergence) occurs in two arms.
 
-    Args: booleans (or 0 and 1) of shapes (A,) and (B,); if paired, entry s of both is from seed
-    s.
+    Args:
+        baseline, treatment: whether each run had the event, of shapes (A,) and (B,); if paired,
+            entry s of both is from seed s.
     """
     arms = np.asarray(baseline), np.asarray(treatment)
     (a, n_a), (b, n_b) = ((int(arm.sum()), arm.size) for arm in arms)

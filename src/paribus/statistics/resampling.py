@@ -1,9 +1,9 @@
 """Tests by resampling: the seed-paired bootstrap, and exact sign flips.
 
-The bootstrap resamples differences, never the arms apart. Up to 7 pairs all n^n resamples are
+The bootstrap resamples differences, never each arm separately. Up to 7 pairs, all n^n resamples are
 enumerated, as multisets with their multinomial multiplicities (1,716 rows stand for 823,543
-resamples at n = 7). Above that, seeded resampling, where the observed sample counts as one more
-resample, so that p = (k + 1) / (B + 1) (Davison and Hinkley 1997, 4.11).
+resamples at n = 7). Above that, resampling is random with a seed, and the observed sample counts as
+one more resample, so that p = (k + 1) / (B + 1) (Davison and Hinkley 1997, 4.11).
 
 Conventions, on which the false-positive rates at small n depend:
 - **Tail**: the studentized test is equal-tailed, p = 2 min(P(t* >= t), P(t* <= t)) capped at 1, and
@@ -13,9 +13,9 @@ Conventions, on which the false-positive rates at small n depend:
   cannot reject. Dropping them instead rejects a true null 19% of the time there.
 - **Quantile**: an attained value, no interpolation; lower and upper mirror each other.
 
-If a treatment does nothing, each seed's difference is as likely to have either sign (Fisher 1935,
-section 21). All patterns of signs are enumerated while they are few, seeded ones are drawn above.
-No n pairs can give a p below 2^(1-n), however large the effect: the floor.
+If a treatment does nothing, both signs of each seed's difference are equally likely (Fisher 1935,
+section 21). Up to 20 pairs, all patterns of signs are enumerated; above that, they are drawn at
+random with a seed. However large the effect, n pairs cannot give a p below 2^(1-n).
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enume
 
 @lru_cache(maxsize=ENUMERATE_BOOTSTRAP_TO)
 def enumerated_plan(n: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return all multisets of n pairs as counts of each pair, (B, n), and the number of
-    resamples that each multiset represents, (B,)."""
+    """Return all multisets of n pairs, as counts of each pair, (B, n), and multiplicities, (B,).
+
+    A multiplicity is the number of resamples that the multiset represents.
+    """
     multisets = combinations_with_replacement(range(n), n)
     counts = np.array([np.bincount(pairs, minlength=n) for pairs in multisets])
     orders = scipy.special.factorial(counts).prod(axis=1)
@@ -68,15 +70,17 @@ def paired_bootstrap(
     choice: float = 0.0,
     level: float = 1 - ALPHA,
 ) -> tuple[float, Interval]:
-    """Bootstrap the mean of differences of shape (S,), S >= 2; `seed` matters above 7 pairs.
+    """Bootstrap the mean of differences of shape (S,), S >= 2.
 
-    The pairs are put in a fixed order and orientation (that of the mean) first, so that permuting
-    the seeds changes nothing and swapping the arms mirrors the answer, Monte-Carlo error included.
-    Equal differences cannot be resampled, so the t at the `resolution` of the measurement is
-    used.
+    The pairs are first sorted, and oriented by the sign of the mean. So permuting the seeds changes
+    nothing, and swapping the arms mirrors the result, including its Monte-Carlo error. Equal
+    differences cannot be resampled, so the t test at the `resolution` of the measurement is used.
+
+    Args:
+        seed: matters only above 7 pairs.
 
     Returns: the equal-tailed studentized p of "the mean is 0" (Hall 1992, 3.10), and the percentile
-        interval (Efron 1979), which is descriptive: a 95% interval covers 84% at n = 5.
+        interval (Efron 1979), which is only descriptive: a 95% interval covers 84% at n = 5.
     """
     deltas = np.asarray(deltas, dtype=float)
     t, n = paired_t(deltas, resolution=resolution, choice=choice), deltas.size
@@ -113,7 +117,7 @@ def _studentized(counts: Floats, standardized: Floats, shifts: Floats) -> Floats
 def _percentiles(
     values: Floats, multiplicity: NDArray[np.int64], observed: int, tail: float
 ) -> tuple[float, float]:
-    """Return the outermost values whose tail, themselves included, has more mass than `tail`."""
+    """Return the lower and the upper quantile of weighted values at tail mass `tail`."""
     # The observed sample, where counted, is as extreme as any: a mass beyond either end.
     values = np.concatenate([[-np.inf], values, [np.inf]])
     mass = np.concatenate([[observed], multiplicity, [observed]])
@@ -125,8 +129,10 @@ def _percentiles(
 
 
 def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the two-sided p of a sign-flip test of differences (S,), S >= 2, and the smallest p
-    possible at this number of pairs. Identical arms have p = 1."""
+    """Return the two-sided p of a sign-flip test of differences (S,), and the smallest possible p.
+
+    S >= 2, and `seed` matters only above 20 pairs. Identical arms have p = 1.
+    """
     values = np.asarray(deltas, dtype=float)
     # In units of the largest |sum| there is, so that no small endpoint underflows.
     values = values / (np.abs(values).sum() or 1.0)

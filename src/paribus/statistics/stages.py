@@ -29,12 +29,16 @@ NEAREST_TO_ONE = 1 - 1e-15
 
 
 def stage_weights(first: float) -> tuple[float, float]:
-    """Return the weights of two stages; `first` is the square of the first weight."""
+    """Return the weights of two stages.
+
+    Args:
+        first: square of the first weight.
+    """
     return math.sqrt(first), math.sqrt(1 - first)
 
 
 def combined_p(p_values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the combined one-sided p of stages with these one-sided p-values; never 0."""
+    """Combine the stages' one-sided p-values into one, which is never 0."""
     clipped = [min(max(p, LEAST), NEAREST_TO_ONE) for p in p_values]
     z = sum(w * float(scipy.special.ndtri(p)) for p, w in zip(clipped, weights, strict=True))
     return max(LEAST, float(scipy.special.ndtr(z)))
@@ -78,7 +82,7 @@ class InverseNormal(TTest):
         return min(1.0, 2 * min(sides))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """Return p against "the mean is at most null", or "at least null" if not greater."""
+        """Return p against a mean of at most `null` if `greater`, else of at least `null`."""
         if self.choice:
             null = self.mean - (self.mean - null) * self._nearer
         return self._combined(null, greater=greater)
@@ -101,7 +105,7 @@ class InverseNormal(TTest):
         return Interval(low, high, level)
 
     def centred(self) -> InverseNormal:
-        """Return the test with its estimate: the null mean at which both one-sided p are equal."""
+        """Return the test with its mean at the point where both one-sided p are equal."""
         means = [test.mean for test in self.tests]
         return replace(self, mean=self._crossing(0.0, min(means), max(means)))
 
@@ -130,7 +134,7 @@ class Stages:
 
     Attributes:
         first: number of comparable pairs in the first stage.
-        weights: of both stages, fixed before the first was seen.
+        weights: weights of both stages, fixed before the first stage was seen.
     """
 
     first: int

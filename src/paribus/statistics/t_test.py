@@ -1,4 +1,4 @@
-"""Student's t of a mean difference: paired, unpaired, or of seeds crossed with items.
+"""Student's t test of a mean difference: paired, unpaired, or over seeds crossed with items.
 
 If all differences are equal (SD 0), their true spread is not 0, but smaller than the
 measurement's resolution. This package then uses that resolution as their SD. It is the rounding
@@ -64,17 +64,17 @@ class TTest:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean difference without that of choosing values; above 0."""
+        """Standard error of the mean difference, excluding the error of choosing values."""
         return math.hypot(self.error, self.item_error)
 
     @property
     def full_error(self) -> float:
-        """Standard error of the mean difference, including that of choosing values."""
+        """Standard error of the mean difference, including the error of choosing values."""
         return math.hypot(self.standard_error, self.choice)
 
     @property
     def df(self) -> float:
-        """Degrees of freedom of t: those of the seeds, or of the items if fewer."""
+        """Degrees of freedom of t: those of the seeds, or those of the items if fewer."""
         return min(self.df_of_seeds, self.item_df)
 
     def statistic(self, null: float = 0.0) -> float:
@@ -87,27 +87,26 @@ class TTest:
         return float(min(1.0, max(LEAST, 2 * tail)))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """Return p against "the mean is at most null" if `greater`, else against "at least
-        null"."""
+        """Return p against a mean of at most `null` if `greater`, else of at least `null`."""
         t = self.statistic(null)
         return float(max(LEAST, scipy.special.stdtr(self.df, -t if greater else t)))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the two-sided interval; it excludes a null mean exactly if its p is below 1 -
-        level."""
+        """Return the two-sided confidence interval.
+
+        It excludes a null mean exactly if the p against that mean is below 1 - level.
+        """
         half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.full_error
         return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the smallest difference that is detected with this number of pairs and this
-        error."""
+        """Return the smallest difference that the test detects at its current standard error."""
         if self.constant and math.isinf(self.item_df):
             return self.resolution * self.full_error / self.standard_error
         return noncentrality(self.df, power=power, alpha=alpha) * self.full_error
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the number of pairs (or runs per arm) that detects `effect`. None if no number
-        suffices."""
+        """Return the number of pairs, or runs per arm, that detects `effect`; None if none does."""
         return required_pairs(
             effect,
             self.spread,
@@ -123,13 +122,13 @@ TestOf = Callable[[slice], TTest]  # the test of some of the pairs
 
 
 def rounding(*scores: Floats) -> float:
-    """Return the spread that rounding can cause in differences of such scores; never 0."""
+    """Return the spread that rounding alone can cause in differences of scores; never 0."""
     largest = max(float(np.abs(score).max()) for score in scores)
     return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
 
 
 def mean_and_sd(deltas: Floats) -> tuple[float, float]:
-    """Return mean and SD (n - 1). Sums are exact, so neither depends on the order of the seeds."""
+    """Return the mean and the SD (n - 1). Exact sums make both independent of the seeds' order."""
     if deltas.min() == deltas.max():
         return float(deltas[0]), 0.0
     mean = math.fsum(deltas) / deltas.size
@@ -137,7 +136,7 @@ def mean_and_sd(deltas: Floats) -> tuple[float, float]:
 
 
 def least_sd(resolution: float | None, *scores: Floats) -> float:
-    """Return the resolution of scores if known, and at least their own rounding."""
+    """Return the larger of `resolution`, if known, and the rounding of the scores."""
     own = rounding(*scores)
     return max(own, resolution or 0.0)
 
@@ -148,14 +147,17 @@ def paired_deltas(baseline: ArrayLike, treatment: ArrayLike) -> Floats:
     Differences that agree up to the rounding of the subtraction are returned exactly equal (and
     exactly 0 if within the rounding), so that identical arms give p = 1 and not noise.
 
-    Args: two score vectors of shape (S,), entry s of both from seed s, in the same units.
-    Returns: shape (S,). Raises StatisticsError for n = 1, NaN, infinity or unequal lengths.
+    Args:
+        baseline, treatment: scores of shape (S,), entry s of both from seed s, in the same unit.
+
+    Returns: differences of shape (S,).
+    Raises StatisticsError for n = 1, NaN, infinity or unequal lengths.
     """
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     if first.shape != second.shape:
         raise StatisticsError(
-            f"baseline has {first.size} scores and treatment {second.size}, "
-            "pairs need one each per seed: drop the unpaired seeds and report them"
+            f"baseline has {first.size} scores and treatment has {second.size}, but pairs need "
+            "one of each per seed; drop the unpaired seeds and report them"
         )
     deltas = second - first
     unit = rounding(first, second)
@@ -174,7 +176,8 @@ def paired_t(
     """Return the one-sample t test (Student 1908) of differences of shape (S,), S >= 2.
 
     Args:
-        resolution: of the measurement, if known; by default the differences' own rounding.
+        resolution: smallest difference that the measurement can show, if known; by default the
+            rounding of the differences.
         choice: as in `TTest`.
     """
     deltas = checked_scores(deltas, "deltas")
@@ -193,7 +196,7 @@ def welch(
 ) -> TTest:
     """Return Welch's t test of scores of shapes (A,) and (B,), A and B >= 2, in the same unit.
 
-    If neither arm varies, the resolution is used as the SD of both. It is as in `paired_t`.
+    If neither arm varies, `resolution` is used as the SD of both. It is defined as in `paired_t`.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     smallest_sd = least_sd(resolution, *arms)
@@ -219,7 +222,7 @@ def welch(
 
 
 def arm_summary(scores: Floats) -> tuple[float, float]:
-    """Return mean and SD of one arm; an SD within the rounding of its scores is 0."""
+    """Return the mean and SD of one arm's scores; an SD within their rounding is 0."""
     if np.ptp(scores) <= rounding(scores):
         return float(np.median(scores)), 0.0
     return mean_and_sd(scores)

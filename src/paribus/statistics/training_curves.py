@@ -1,4 +1,4 @@
-"""Events in a training curve: divergence and spikes."""
+"""Divergence and spikes in a training curve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StabilityEvents:
 
     @property
     def has_losses(self) -> bool:
-        """False for a run without steps, whose stability is unknown."""
+        """True if the run has training losses; the stability of other runs is unknown."""
         return self.final_smoothed_loss is not None or self.diverged
 
 
@@ -31,18 +31,18 @@ def stability_events(
     mad_multiplier: float,
     spike_steps: int,
 ) -> StabilityEvents:
-    """Return divergence and spikes of a curve of shape (T,), one loss per step, step 0 first.
+    """Detect divergence and spikes in training losses of shape (T,), from step 0 on.
 
-    Divergence: a loss that is not finite, or a final loss (the mean of `smoothing_steps` last ones)
-    above the loss at step 0. Spike: at least `spike_steps` consecutive steps with loss > median
-    + `mad_multiplier` * MAD (raw, not scaled to the normal SD) of the `median_steps` previous
-    steps. It is checked from the first step with that many predecessors up to the first
-    non-finite loss. If these losses are constant (MAD 0), any rise above them counts. There are
-    no defaults: a study registers its own values.
+    Divergence: a loss that is not finite, or a final loss (the mean of the last `smoothing_steps`
+    losses) above the loss at step 0. Spike: at least `spike_steps` consecutive steps with loss >
+    median + `mad_multiplier` * MAD (raw, not scaled to the normal SD) of the previous
+    `median_steps` steps. Spikes are searched from the first step with that many predecessors up to
+    the first non-finite loss. If the previous losses are constant (MAD 0), any rise above them
+    counts. There are no defaults: a study registers its own values.
 
-    A curve that starts non-finite diverged at step 0, and a curve without steps has no events. A
-    curve too short for these windows has no spike, and its final loss is the mean of the whole
-    curve.
+    A curve that starts with a non-finite loss diverged at step 0. A curve without steps has no
+    events. A curve too short for these windows has no spike, and its final loss is the mean of the
+    whole curve.
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not curve.size or not np.isfinite(curve[0]):

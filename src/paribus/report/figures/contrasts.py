@@ -1,4 +1,4 @@
-"""Figures of effects: every contrast with its interval, and every pair of runs."""
+"""Figures of effects: contrasts with their intervals, and pairs of runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def forest_name(study: Study, endpoint: Endpoint) -> str:
 
 
 def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
-    """Return the forest plot of a primary endpoint: contrasts, intervals, margin and findings."""
+    """Return the forest plot of a primary endpoint: contrasts, intervals, margin and words."""
     study, metric = analysis.study, analysis.metrics[endpoint.metric]
     sign = -1 if metric.better == "higher" else 1
     rows = sorted(_forest_rows(analysis, endpoint.metric), key=lambda row: sign * row["mean"])
@@ -110,9 +110,9 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
 
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
-    """Return a figure with a line from reference to arm for each seed, in a panel per contrast.
+    """Return a figure with a panel per contrast and a line from reference to arm for each seed.
 
-    If runs are not paired, every run is a point.
+    If runs are unpaired, every run is a point.
     """
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
     pairs = [_pair_rows(analysis, metric, *pair) for pair in study.contrasts]

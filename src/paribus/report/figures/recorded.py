@@ -1,6 +1,6 @@
 """Figures of recorded values: training, curves, held-out text, tasks and speed.
 
-A `Drawing` declared by a probe or measure says how its columns are drawn. The other figures are in
+A probe or measure declares with a `Drawing` how its columns are drawn. The other figures are in
 every report.
 """
 
@@ -77,7 +77,7 @@ def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
 
 
 def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> Series | None:
-    """Return the series of points with finite step and value, or None without points."""
+    """Return the series of points with finite step and value, or None if there are none."""
     steps, values = (np.asarray(each, dtype=float) for each in (steps, values))
     kept = np.isfinite(steps) & np.isfinite(values)
     return (arm, seed, column, steps[kept], values[kept]) if kept.any() else None
@@ -86,8 +86,11 @@ def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> 
 def over_steps(
     results: Results, series: Sequence[Series], parts: dict[str, str], *, most_rows: int = MOST_ROWS
 ) -> list[Row]:
-    """Return rows {arm, seed, part, x, value} of series over training; `parts` maps columns to
-    parts."""
+    """Return rows {arm, seed, part, x, value} of series over training.
+
+    Args:
+        parts: {column: part}.
+    """
     groups: dict[tuple[str, str], list[Series]] = {}
     for member in series:
         groups.setdefault((member[0], member[2]), []).append(member)
@@ -106,10 +109,10 @@ def over_steps(
 
 
 def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Resample series to shared steps. Returns the steps [n] and the values [series, n].
+    """Resample series to shared steps; return the steps [n] and the values [series, n].
 
-    A series is interpolated linearly between its own steps, and is NaN before the first and after
-    the last. So the mean at a step covers all series that run there.
+    A series is interpolated linearly between its own steps, and is NaN before its first step and
+    after its last. So the mean at a step covers all series that include the step.
     """
     own = []
     for *_, steps, values in members:  # of a step that was logged twice the last
@@ -140,8 +143,10 @@ def over_training(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def logged(results: Results) -> list[Figure]:
-    """Return figures of the metrics that other programs logged during training. They include the
-    training loss if no drawing declares it."""
+    """Return figures of the metrics that other programs logged during training.
+
+    They include the training loss of trainers other than the built-in one.
+    """
     by_metric: dict[str, dict[tuple[str, int], Series]] = {}
     for trial, table in results.read_each("series.parquet").items():
         for name in table["metric"].unique().to_pylist():
@@ -164,8 +169,10 @@ def logged(results: Results) -> list[Figure]:
 
 
 def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], axis: str) -> Figure:
-    """Return a figure of lines over steps, with a panel per part. The axis is logarithmic if the
-    values span a wide range."""
+    """Return a figure of lines over steps, with a panel per part.
+
+    The value axis is logarithmic if the values span a wide range.
+    """
     labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
     values = [row["value"] for row in rows]
     lowest, highest = min(values), max(values)
@@ -183,7 +190,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
 
 
 def loss_curves(results: Results) -> Figure | None:
-    """Return a figure of loss curves against tokens, FLOPs and seconds; None without curves."""
+    """Return a figure of loss against tokens, FLOPs and seconds, or None without curves."""
     curves, called = results.trial_curves, results.study.called
     limit = max(MOST_ROWS // max(len(AXES) * len(curves), 1), FEWEST_STEPS)
     rows: list[Row] = []
@@ -200,13 +207,13 @@ def loss_curves(results: Results) -> Figure | None:
     if not rows:
         return None
     read = next(iter(curves.values())).predicted
-    caption = f"Loss of {read:,} held-out tokens. Seconds are by speeds measured in turn."
+    caption = f"Loss of {read:,} held-out tokens. Seconds are from speeds timed in turns."
     drawn = lines(results.study, rows, _spent(), LOSS)
     return _by_budget("loss-curves", "Held-out loss", caption, rows, drawn)
 
 
 def contrast_along(analysis: Analysis) -> Figure | None:
-    """Return a figure of every contrast along each budget with its interval; None without data."""
+    """Return a figure of every contrast along each budget, with intervals; None without data."""
     study = analysis.study
     every = 1 + sum(len(entry.spent) for entry in analysis.along) // MOST_ROWS
     rows = []
@@ -221,9 +228,9 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     if not rows:
         return None
     caption = (
-        "Arm minus reference at the same seed and budget. Bands are "
-        f"{numbers.level(study.inference.alpha)} intervals of the paired t at each point by "
-        "itself, not of a whole curve at once."
+        "Arm minus reference at the same seed and budget. Bands are pointwise "
+        f"{numbers.level(study.inference.alpha)} intervals of the paired t, not valid for a whole "
+        "curve at once."
     )
     title = "Change of held-out loss"
     drawn = lines(study, rows, _spent(), "change (nats/token)", scale=alt.Scale(zero=True))
@@ -273,7 +280,7 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def profile(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of all parts in order, such as depths, at the end of training."""
+    """Return a figure of all parts in their order, such as depths, at the end of training."""
     order = {part: i for i, part in enumerate(drawing.parts)}
     rows: list[Row] = []
     for arm, seed, column, _, values in series_of(results, drawing.columns):
@@ -288,9 +295,9 @@ def profile(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def curve(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of a measure over the numbers that name its parts, such as positions.
+    """Return a figure of a measure over its numbered parts, such as positions.
 
-    If there are many numbers, some of them are drawn.
+    If there are many parts, only some of them are drawn.
     """
     values = [
         (arm, seed, float(part), value)
@@ -314,7 +321,7 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def against(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of a measure against another, by part; they are equal on the diagonal."""
+    """Return a figure of one measure against another, with a point per part and a diagonal."""
     values = _values(results, drawing)
     references = _values(results, replace(drawing, column=drawing.against))
     points = {part: i for i, part in enumerate(dict.fromkeys(part for *_, part in values))}
@@ -326,7 +333,7 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
         for key, (value, count) in values.items()
         if key in references and count >= FEWEST_IN_PART
     ]
-    caption = f"{drawing.note} Parts of fewer than {FEWEST_IN_PART} tokens are left out."
+    caption = f"{drawing.note} Parts with fewer than {FEWEST_IN_PART} tokens are excluded."
     scale, diagonal = None, []
     if all(0 <= row[key] <= 1 for row in rows for key in ("value", "x")):
         scale = alt.Scale(domain=[0, 1])
@@ -399,7 +406,7 @@ def _name(drawing: Drawing) -> str:
 
 
 def _values(results: Results, drawing: Drawing) -> dict[tuple[str, int, str], tuple[float, int]]:
-    """Return {(arm, seed, part): (value, count)} of a measure's finite values."""
+    """Return {(arm, seed, part): (value, count)} for a measure's finite values."""
     measure, table = drawing.column.partition("/")[0], results.evaluation
     if not {"value", "count"} <= set(table.column_names) or not len(table):
         return {}

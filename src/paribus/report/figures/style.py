@@ -1,4 +1,4 @@
-"""The style of all figures: colours, axes, sizes, and the class `Figure`.
+"""Style of all figures (colours, axes and sizes), and the class `Figure`.
 
 Each arm has one colour everywhere (Okabe & Ito 2008: safe for colour-blind readers), and a dash
 pattern, so that a print without colour is readable. Text is `currentColor`: it follows the page
@@ -99,7 +99,7 @@ class Figure:
         section: the section of the page: "tuning", "endpoints", "along" (training), "stability",
             "diagnostics" or "evaluation".
         title: a few words, for a heading.
-        caption: how it is drawn.
+        caption: how to read the figure.
         chart: the Altair chart, which reads the dataset called `name`.
         rows: this dataset; `arm` and `seed` are keys if a row belongs to one.
         log: whether the page offers a logarithmic axis.
@@ -117,12 +117,12 @@ class Figure:
 
     @property
     def panel(self) -> int | None:
-        """Width of one panel of a facet; None if there is only one."""
+        """Width of a panel in pixels, or None if the figure is not divided into panels."""
         return PANEL if isinstance(self.chart, alt.FacetChart) else None
 
     @property
     def wide(self) -> bool:
-        """Whether the figure is as wide as two."""
+        """Whether the figure spans two columns, because it has more than two panels."""
         return self.panel is not None and len({row["part"] for row in self.rows}) > 2
 
     @property
@@ -136,15 +136,18 @@ class Figure:
         return self.chart.to_dict(validate=False) | {"config": CONFIG}
 
     def with_data(self) -> Any:
-        """Return the chart with our style and its data."""
+        """Return the Altair chart with its style and data."""
         chart = self.chart.copy(deep=False)
         chart["config"], chart["datasets"] = CONFIG, {self.name: self.rows}
         chart["description"] = self.text
         return chart
 
     def printed(self, width: int) -> dict[str, Any]:
-        """Return a Vega-Lite specification with its data for print: `width` pixels, black on
-        white."""
+        """Return a Vega-Lite specification with its data for print, black on white.
+
+        Args:
+            width: in pixels.
+        """
         text = json.dumps(self.definition).replace(TEXT, PRINTED_TEXT)
         definition = json.loads(text)
         definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
@@ -165,7 +168,7 @@ class Figure:
 
 
 def colours(study: Study) -> dict[str, str]:
-    """Return each arm's colour; the baseline is grey."""
+    """Return {arm: colour}; the baseline is grey."""
     palette = {study.baseline: BASELINE_COLOUR}
     for count, arm in enumerate(arm for arm in study.arms if arm != study.baseline):
         palette[arm] = ARM_COLOURS[count % len(ARM_COLOURS)]
@@ -204,8 +207,10 @@ def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any
 def value_axis(
     field: str, title: str, *, scale: Any = None, channel: Any = alt.Y, **axis: Any
 ) -> Any:
-    """Return a value axis, in per cent for shares. By default it is vertical and need not include
-    zero."""
+    """Return a value axis, in per cent for shares.
+
+    By default, it is vertical and need not include zero.
+    """
     if title.endswith(SHARES):
         title = f"{title.removesuffix(SHARES)} (%)"
         axis["labelExpr"] = PER_CENT
@@ -223,8 +228,10 @@ def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X
 
 
 def chart_of(name: str | None) -> alt.Chart:
-    """Return a chart of the dataset `name`; without a name, a panel that gets its data from a
-    facet."""
+    """Return a chart of the dataset `name`.
+
+    Without a name, the chart is a panel that gets its data from a facet.
+    """
     return alt.Chart(alt.NamedData(name)) if name else alt.Chart()
 
 
@@ -244,9 +251,9 @@ def lines(
     scale: Any = None,
     **axis: Any,
 ) -> list[alt.Chart]:
-    """Return a chart of thin lines for seeds and a thick line for their mean.
+    """Return two chart layers: a thin line per seed, and a thick line for the mean of each arm.
 
-    If the rows are means already, it shows the mean and a band from `low` to `high`. Rows have the
+    If the rows are already means, the first layer is a band from `low` to `high`. Rows have the
     keys arm, x and value, and `part` in panels. If x differs between seeds, `point` groups the
     points whose x and value are averaged.
     """
@@ -279,11 +286,13 @@ def panels(
     *,
     own: str,
 ) -> Any:
-    """Return a facet with a panel for each of `labels`, the values of `part`. The axis `own`, "x"
-    or "y", is independent in each panel.
+    """Return a facet with a panel for each of `labels`, the values of `part`.
 
     The data belong to the facet, because a layer with its own data would draw all of them in every
     panel.
+
+    Args:
+        own: the axis, "x" or "y", that is independent in each panel.
     """
     facet = alt.Facet("part:N", title=None, sort=list(labels))
     broken = in_lines(labels, PANEL // CHARACTER_PIXELS)
@@ -299,7 +308,7 @@ _DOT = alt.Legend(symbolType="circle")
 
 
 def figure_name(column: str) -> str:
-    """Return a safe name of files and datasets for the figure of `column`."""
+    """Return a name for the figure of `column` that is safe for files and datasets."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", column)
 
 

@@ -33,7 +33,7 @@ def _axis_key(candidate: Candidate) -> str:
 
 
 def tuning_curves(analysis: Analysis) -> Figure | None:
-    """Return a figure of every candidate's score and every arm's choice; None without tuning."""
+    """Return a figure of every candidate's score and every arm's choice, or None without tuning."""
     study, tuned = analysis.study, analysis.tuned
     if tuned is None:
         return None
@@ -92,8 +92,10 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
-    """Return the axis of tried values: logarithmic for a wide range of positive numbers, nominal
-    for words."""
+    """Return the axis of tried values.
+
+    It is logarithmic for a wide range of positive numbers, and nominal for words.
+    """
     tried = list(dict.fromkeys(values))
     numeric = [value for value in tried if not isinstance(value, (bool, str))]
     if len(numeric) < len(tried):
