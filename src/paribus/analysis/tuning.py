@@ -326,7 +326,7 @@ def choice_of(
         return None
     declared, n_seeds = table.metrics[metric], len(study.tuning.seeds)
     is_measured = any(math.isfinite(tuning.values[*trial, metric]) for trial in tuning.events)
-    too_few = f"estimating it needs {LEAST_TUNING_SEEDS} tuning seeds, but there are {n_seeds}"
+    too_few = f"estimating it needs {LEAST_TUNING_SEEDS} tuning seeds, not {n_seeds}"
     are_few = n_seeds < LEAST_TUNING_SEEDS
     if are_few and not _fits_parabolas(study):
         why_not = too_few

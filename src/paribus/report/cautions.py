@@ -418,7 +418,7 @@ NO_NUMBER: dict[str, str] = {
     "more_harm": "more runs would show harm at these rates",
     "survivors_disagree": "surviving and diverged runs disagree",
     "events_disagree": "divergence and spikes disagree",
-    "no_cure": "at these failure rates more seeds would show no cure",
+    "no_cure": "more seeds would show no cure at these rates",
     "not_with_runs": "not with more runs",
     "not_compared": "not compared",
     "constant": "nothing varies from seed to seed",
