@@ -16,13 +16,13 @@ TYPES = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
-    "string_type": "a text",
+    "string_type": "a string",
     "tuple_type": "a list",
     "list_type": "a list",
     "dict_type": "a table",
     "model_type": "a table",
-    "too_short": "a list or table that is not empty",
-    "string_too_short": "a text that is not empty",
+    "too_short": "a nonempty list or table",
+    "string_too_short": "a nonempty string",
     "string_pattern_mismatch": "a name without / or \\ that does not begin with a dot",
 }
 RULES = ("value_error", "too_long", "string_too_long")  # whose messages are whole sentences

@@ -20,7 +20,7 @@ from paribus.study.trainer import STACKED
 
 State = Literal["held", "declared", "broken", "not proven"]
 Finding = tuple[State, str]
-"""State of a control for one pair, and the observation as text."""
+"""State of a control for one pair, and a description of the observation."""
 Declared = Mapping[str, Any]
 """Differences of an arm from its reference, by dotted key."""
 

@@ -31,9 +31,9 @@ class Score(Part):
     better: Literal["lower", "higher"]
     """Which direction is an improvement."""
     label: str = ""
-    """Display name; by default its name."""
+    """Display name; by default the name of the score."""
     unit: str = ""
-    """Unit of its values."""
+    """Unit of the score."""
     digits: Annotated[int, Field(ge=0, le=12)] = 4
     """Number of decimal places shown."""
     by_item: bool = False

@@ -37,7 +37,7 @@ class Arm(Spec):
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted overrides of the shared setting."""
     reference: str | None = None
-    """The arm it is compared with; None is the study's baseline."""
+    """The arm with which this arm is compared; None stands for the study's baseline."""
 
 
 class Interaction(Spec):
@@ -68,12 +68,12 @@ class Endpoint(Spec):
     metric: Word
     """A measure, `measure/part`, `probe/part/statistic`, or a metric that the trainer records."""
     primary: bool = False
-    """Whether every contrast has a verdict on it; it then needs a margin."""
+    """Whether every contrast has a verdict on this endpoint, which then needs a margin."""
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences within +- margin, in the metric's unit, are too small to matter."""
     smallest_effect: Annotated[float, Field(gt=0)] | None = None
-    """The smallest change worth detecting, for a primary endpoint. If the design would miss it,
-    there is a warning before the run and in the verdict."""
+    """The smallest change worth detecting, for a primary endpoint. If the design is likely to miss
+    it, there is a warning before the run and in the verdict."""
 
 
 class Inference(Spec):
@@ -223,13 +223,13 @@ class Hypothesis(Spec):
     statement: Prose
     """The expectation, in words."""
     arms: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """The arms that it is about; by default every compared arm."""
+    """The arms that the hypothesis is about; by default every compared arm."""
     endpoint: Word | None = None
-    """The primary endpoint that it is about; None for all of them."""
+    """The primary endpoint that the hypothesis is about; None for all of them."""
     supported_by: Outcomes
-    """Outcomes of verdicts, such as "ADOPT", or rows of the study's rule, such as "row 3"."""
+    """Outcomes (such as "ADOPT") or rows of the rule (such as "row 3") that support it."""
     contradicted_by: Outcomes = ()
-    """Outcomes or rows that contradict the hypothesis."""
+    """Outcomes or rows that contradict it."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:

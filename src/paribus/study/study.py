@@ -105,7 +105,7 @@ class Study(Spec):
     name: Name
     """Name of the study and of its results folder."""
     trainer: Word = STACKED
-    """The trainer of its trials: a name, or a custom trainer `file.py:name`."""
+    """The trainer of the study's trials: a name, or a custom trainer `file.py:name`."""
     title: Title = ""
     """Title of the study's pages; by default its name."""
     question: Prose = ""
@@ -113,7 +113,7 @@ class Study(Spec):
     baseline: Name = "baseline"
     """The arm with which other arms are compared."""
     arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
-    """Arms by name. `[arms.baseline]` may be empty; every other arm sets something."""
+    """Arms by name. `[arms.baseline]` may be empty; every other arm must set something."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
     """A list, such as `[1, 2, 3, 4, 5]`, or `{ looks = [5, 8, 12, 20] }`. Each seed is one trial
     of every arm."""

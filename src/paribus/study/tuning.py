@@ -23,7 +23,7 @@ from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Part, Seed, Steps
 
 Value = bool | int | float | str
 Candidate = dict[str, Value]
-"""Values by dotted key, as an arm's `set` has them."""
+"""Values by dotted key, as in an arm's `set`."""
 # A dotted key without quotes is tables within tables in TOML, and means the same here.
 Dotted = BeforeValidator(lambda table: flatten(table) if isinstance(table, dict) else table)
 
