@@ -25,7 +25,7 @@ class Options(Spec):
 
 
 def undecorated(*args: Any) -> Any:
-    """Raise TypeError; the default `function` of a declaration that decorates no function yet."""
+    """Raise TypeError; stands in for the function until a declaration decorates one."""
     raise TypeError("this declaration has no function; use it as a decorator")
 
 
