@@ -177,9 +177,10 @@ def study_cost(
     rate: Rate | None = None,
     price: float | None = None,
 ) -> Cost:
-    """Add up the cost of all trials in `study`, whose budgets must be resolved.
+    """Return the cost of all trials in a study.
 
     Args:
+        study: study whose budgets are resolved (see `settled_budgets`).
         vocabularies: vocabulary size, keyed by arm; None for a tokenizer that does not exist yet.
         rate: training speed; if None, the time is unknown.
         price: price per device-hour.

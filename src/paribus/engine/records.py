@@ -107,7 +107,7 @@ SHARED = (
 
 
 def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> Finding | None:
-    """Return a finding if the digests of held-out texts, or of all others, differ."""
+    """Return a finding if the digests of held-out texts, or of other texts, differ; or None."""
     ours, theirs = own.digests, reference.digests
     names = [name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out]
     names = [name for name in names if ours.get(name) != theirs.get(name)]

@@ -100,7 +100,7 @@ def add_product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None, sum_NM: 
 def activated_product(
     kind: int, x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the derivatives and values, [N, M] each, of an activation of a linear map of x_NK.
+    """Apply a linear map and an activation to x_NK; return the derivative and the value, [N, M].
 
     Args:
         kind: index in `rowwise.ACTIVATIONS`.
