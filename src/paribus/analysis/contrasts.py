@@ -1,4 +1,4 @@
-"""Differences between arms, tested as the study registered it.
+"""Differences between arms, tested as registered.
 
 A difference is a weighted sum over arms. A contrast is an arm minus its reference. An
 interaction is the mean effect of some arms minus that of others, each against its own

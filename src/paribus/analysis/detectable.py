@@ -93,7 +93,7 @@ def detectable(
 def _spreads(
     study: Study, pilot: Analysis, metric: str
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return {(arm, reference): (SD of paired differences, error from tuning)} of a pilot.
+    """Return {(arm, reference): (SD of paired differences, error from tuning)} from a pilot.
 
     The error is 0 unless the study registers it. Raises ParibusError if the pilot has no usable
     contrast.

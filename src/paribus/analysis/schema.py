@@ -199,7 +199,7 @@ class Tested:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contrast(Tested):
-    """Contrast of an arm with its reference on one metric.
+    """Contrast between an arm and its reference on one metric.
 
     Its family is all contrasts on primary endpoints, or all contrasts on secondary endpoints.
 

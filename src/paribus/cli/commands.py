@@ -199,7 +199,7 @@ def run(
 
 
 def _run_null(study: Study, number: int, results: Path | None, where: Training) -> int:
-    """Run studies of the baseline against itself, and print how often their words are wrong."""
+    """Run studies of the baseline against itself, and print the rate of wrong verdicts."""
     from collections import Counter
 
     from scipy.stats import binomtest
@@ -217,7 +217,7 @@ def _run_null(study: Study, number: int, results: Path | None, where: Training) 
         folder = home / str(k)
         own = [verdict.word for verdict in decide(analyse(train(null, folder, where)))]
         if "INVALID" in own:
-            raise ParibusError(f"{folder} cannot be judged: `paribus report {folder}` says why")
+            raise ParibusError(f"{folder} cannot be judged; see `paribus report {folder}`")
         wrong += not {"BETTER", "WORSE"}.isdisjoint(own)
         words.update(own)
     ends = binomtest(wrong, number).proportion_ci()

@@ -186,7 +186,7 @@ def export(
     step: Step = None,
     trust: Trust = False,
 ) -> None:
-    """Write a trained model as a Hugging Face folder.
+    """Export a trained model to a Hugging Face folder.
 
     Args:
         out: The folder to create; it must be new or empty.
@@ -204,7 +204,7 @@ def export(
 
 
 def ledger(*, json: Json = False) -> None:
-    """List the texts that studies opened, from PARIBUS_LEDGER or your ledger."""
+    """List the texts in the ledger (PARIBUS_LEDGER) and the studies that opened them."""
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
 
     path = ledger_path()

@@ -138,7 +138,7 @@ def _amount(value: float) -> str:
 
 
 def looks(plan: Sequence[Boundary]) -> Table:
-    """Return a table of the boundaries at each interim analysis, for Holm's first test."""
+    """Return a table of the boundaries at each interim analysis, for Holm's first step."""
     rows = [
         (str(number), *(str(look.pairs), f"{look.spent:.2g}", f"{look.t:.2f}"))
         for number, look in enumerate(plan, start=1)

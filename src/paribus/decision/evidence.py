@@ -17,7 +17,7 @@ Elsewhere = Literal["worse", "within margin", "not worse"]
 
 
 class State(NamedTuple):
-    """The evidence on one contrast and endpoint that a rule can see.
+    """The evidence about one contrast and endpoint that a rule can see.
 
     Attributes:
         quality: the arm's result on the judged endpoint: Q0 shown to lie inside the registered
@@ -75,7 +75,7 @@ class Evidence:
 
 
 def stated(says: Decided | None) -> dict[str, Any]:
-    """Return the keys `effect`, `low`, `high` and `n` of a test.
+    """Return a test's effect, interval and n, keyed by `effect`, `low`, `high` and `n`.
 
     Without a test, `n` is 0 and the others are None. `low` and `high` are also None if there are
     too few runs for an interval.
@@ -87,7 +87,7 @@ def stated(says: Decided | None) -> dict[str, Any]:
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
-    """Gather the evidence on one contrast on a judged endpoint."""
+    """Gather the evidence about one contrast on a judged endpoint."""
     study, stability = analysis.study, analysis.stability(contrast.arm)
     excess, is_stable, n = 0.0, True, 0
     if stability:

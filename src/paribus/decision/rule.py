@@ -169,7 +169,9 @@ class Rule:
         if len(self.all_rows) < len(ids) + 2:
             raise ValueError("two rows have the same id; rename one (0 and 1 are built-in rows)")
         if row := next((row for row in self.rows if row.outcome in UNJUDGED), None):
-            raise ValueError(f"row '{row.id}' may not have the outcome {' or '.join(UNJUDGED)}")
+            raise ValueError(
+                f"row '{row.id}' has the outcome {row.outcome}, which is reserved; choose another"
+            )
         if self.table:
             n_states = len(list(itertools.product(*PARTS.values())))
             if len(self.table) != n_states or set(self.table) - set(SYMBOLS[: len(ids)]):

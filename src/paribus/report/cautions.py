@@ -37,7 +37,7 @@ NOT_PROVEN = {
 
 @dataclass(frozen=True)
 class Caution:
-    """A caution of one verdict: its code, its severity (3 is the gravest) and its sentence."""
+    """A caution about one verdict: its code, severity (3 is the gravest) and sentence."""
 
     code: str
     severity: int
@@ -46,7 +46,7 @@ class Caution:
 
 @dataclass(frozen=True)
 class Context:
-    """A contrast and its verdict, the input of conditions.
+    """Input to a caution's condition: a contrast and its verdict.
 
     Attributes:
         wider: the same analysis, with lack of fit in every error.
@@ -120,7 +120,7 @@ def _(c: Context) -> Iterator[str]:
 
 
 def extension_text(study: Study) -> str:
-    """Describe the second stage: its size, how stages are combined, and their error rate."""
+    """Describe a second stage: its size, how both stages are combined, and the error rate."""
     first, second = study.stages
     return (
         f"A second stage of {second} seeds was registered after the first stage of {first} seeds. "

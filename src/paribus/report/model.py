@@ -149,7 +149,7 @@ class Report:
 
     @property
     def facts(self) -> list[str]:
-        """Counts of trials and controls."""
+        """Counts of trials and controls, as text."""
         return [chip.text for chip in self.chips if chip.section in ("trials", "controls")]
 
     @property

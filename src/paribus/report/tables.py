@@ -52,7 +52,7 @@ def _tests(contrast: Contrast) -> dict[str, str]:
 
 
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
-    """Return a table for each primary endpoint: every arm, its contrast, and its word."""
+    """Return a table per primary endpoint, with every arm's mean, contrast and word."""
     study, change = analysis.study, _change_label(analysis.study)
     words = {(verdict.arm, verdict.metric): verdict.word for verdict in verdicts}
     tables = []
@@ -121,8 +121,11 @@ def secondary(analysis: Analysis) -> Table:
 
 
 def contrasts(analysis: Analysis) -> Table:
-    """Return a table of what no other table has of every contrast: spread, effect size with its
-    interval, the interval of equivalence, the detectable effect and the other tests."""
+    """Return a table of further statistics on every contrast.
+
+    They are the spread, the effect size with its interval, the equivalence interval, the detectable
+    effect and the sensitivity analyses.
+    """
     alpha, rows = analysis.study.inference.alpha, []
     for c in analysis.contrasts:
         says, by_run, metric = c.decided, c.by_run, c.declared

@@ -1,4 +1,4 @@
-"""Inference for tables of scores of two arms, paired by seed or not.
+"""Statistical inference for the scores of two arms, paired by seed or unpaired.
 
 It needs only numpy and scipy, and knows nothing about training: it takes any scores measured on the
 same seeds (or folds, or subjects) under two conditions, and those of two independent samples.

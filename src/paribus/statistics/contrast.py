@@ -80,7 +80,7 @@ def decided(
     family: int = 1,
     power: float = POWER,
 ) -> Decided:
-    """Compute all results of `test`.
+    """Compute the p-values, intervals and detectable effect of `test`.
 
     Equivalence is tested by two one-sided tests (Schuirmann 1987).
 
@@ -165,9 +165,10 @@ class RunContrast:
     sds: tuple[float, ...] = ()
 
     def g_interval(self, level: float = 1 - ALPHA) -> Interval | None:
-        """Return the interval of `g`; None for fewer than five pairs, or if almost nothing varies.
+        """Return the confidence interval of `g`, by inverting the noncentral t.
 
-        It inverts the noncentral t (Steiger and Fouladi 1997).
+        Returns None for fewer than five pairs, or if almost nothing varies. The method is that of
+        Steiger and Fouladi (1997).
         """
         size = 1 / sum(1 / runs for runs in self.runs) if self.runs else self.n
         df, t = sum(self.runs or [self.n + 1]) - 2, math.inf

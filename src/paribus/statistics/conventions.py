@@ -1,4 +1,4 @@
-"""Constants, the exception, intervals and input checks shared by this package.
+"""Constants, exception, interval class and input checks shared by this package.
 
 Axis letters used in docstrings: S seeds (pairs), I items, K tasks, E endpoints, L learning rates,
 T steps, B resamples.

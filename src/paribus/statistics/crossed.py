@@ -1,4 +1,4 @@
-"""Scores of seeds x items, for claims about new items.
+"""Tests of scores of seeds crossed with items, for claims about new items.
 
 Seeds and items are both samples, and every seed is scored on every item. The registered target
 of a claim says which of them vary:

@@ -237,11 +237,11 @@ class AtLook(TTest):
     look: int
 
     def p_value(self, null: float = 0.0) -> float:
-        """Return the two-sided p over all looks."""
+        """Return the two-sided p, adjusted for all looks."""
         return min(1.0, 2 * self._level(super().p_value(null) / 2))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """Return the one-sided p over all looks."""
+        """Return the one-sided p, adjusted for all looks."""
         return self._level(super().one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
@@ -286,11 +286,11 @@ class OneLook:
         return AtLook(**vars(test_of(slice(None))), looks=self.looks, look=self.look)
 
     def other_p(self, p: float) -> float:
-        """Convert the nominal p of another test at this look to its p over all looks."""
+        """Adjust the nominal p of another test at this look for all looks."""
         return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
-        """Return McNemar's p over all looks."""
+        """Return McNemar's p, adjusted for all looks."""
         return self.other_p(event_rates(baseline, treatment).p_value)
 
 

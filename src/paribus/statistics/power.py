@@ -1,4 +1,4 @@
-"""Power, required pairs and detectable effect of Student's t, from the noncentral t.
+"""Power, required pairs and detectable effect of Student's t test, from the noncentral t.
 
 SciPy imports its submodules when they are first used (`scipy.special`). That takes half a second
 of a core and 30 MiB, and a process that only trains needs none of them.

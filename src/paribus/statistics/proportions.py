@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
-    """Return the exact two-sided McNemar p (McNemar 1947); 1 without discordant pairs."""
+    """Return McNemar's exact two-sided p (McNemar 1947), or 1 if no pairs are discordant."""
     discordant = only_baseline + only_treatment
     fewer = min(only_baseline, only_treatment)
     return min(1.0, 2 * float(scipy.special.bdtr(fewer, discordant, 0.5))) if discordant else 1.0

@@ -105,7 +105,7 @@ class InverseNormal(TTest):
         return Interval(low, high, level)
 
     def centred(self) -> InverseNormal:
-        """Return the test with its mean at the point where both one-sided p are equal."""
+        """Return the test with its estimate: the null mean at which both one-sided p are equal."""
         means = [test.mean for test in self.tests]
         return replace(self, mean=self._crossing(0.0, min(means), max(means)))
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 @dataclass(frozen=True)
 class StabilityEvents:
-    """Divergence and spikes of one run; a diverged run is data, not an error."""
+    """Whether one run diverged or spiked, and its final smoothed loss."""
 
     diverged: bool
     final_smoothed_loss: float | None  # None after a non-finite loss

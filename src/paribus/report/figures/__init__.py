@@ -37,7 +37,7 @@ DRAWN = {
 
 
 def draw(results: Results, analysis: Analysis) -> list[Figure]:
-    """Return all figures for which the records have data, in the order of a report."""
+    """Return all figures for which the records have data, in the order of the report."""
     order = list(DRAWN)
     drawings = sorted(results.drawings, key=lambda drawing: order.index(drawing.how))
     figures = [
