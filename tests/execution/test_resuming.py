@@ -180,6 +180,8 @@ def test_the_first_sealed_record_counts(case, differs, caplog):
     second.run(lambda *_: None, Leaving())
     assert case.folder.trial(*TRIALS[0]).seal == seal
     assert any("two workers" in message for message in caplog.messages) == differs
+    kept = case.folder.path / "repeats" / "baseline" / "seed-1.1"
+    assert (kept / "evaluation.json").exists() == differs
 
 
 def flip(path: Path, at: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -88,7 +89,7 @@ def test_workers_seal_every_trial_leave_no_queue_and_say_little(
     assert results.scores["loss"].to_pylist() == pytest.approx([1.51, 1.26, 1.52, 1.27])
     assert records(results) == whole
     names = {path.name for path in (tmp_path / "r").iterdir()}
-    assert names.isdisjoint({".run", "worktrees"})
+    assert names.isdisjoint({".run", "worktrees", "repeats"})
     (line,) = capsys.readouterr().out.splitlines()
     assert line == "4/4 trials"
 
@@ -125,7 +126,8 @@ def test_a_child_that_dies_is_begun_again_and_named(
 def test_a_child_that_dies_too_often_ends_the_run_in_one_line(study: Study, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os; os.kill(os.getppid(), 9)")
     with refused("value") as raised:
-        paribus.run(study, tmp_path / "r", workers=1)
+        backend = find_backend("local", {"retries": 1})
+        paribus.run(study, tmp_path / "r", workers=1, backend=backend)
     words = str(raised.value)
     assert "signal 9" in words and "on baseline/seed-1" in words and "\n" not in words
     assert not (tmp_path / "r" / ".run").exists()
@@ -279,7 +281,7 @@ def test_what_a_killed_worker_s_program_started_ends(
 def test_a_stopped_worker_is_replaced_and_may_go_on(
     tmp_path: Path, opened: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both run a trial to its end: the first record counts, and other numbers give a warning."""
+    """Both run a trial to its end: the first record counts, and other numbers are a repeat."""
     monkeypatch.setenv("STEP_SECONDS", "0.3")
     study = study_in(tmp_path, **{"[1, 2]": "[1]", '"{shift}"': '"{shift}", "{folder}"'})
     log = "    open(sys.argv[3] + '/steps', 'a').write(str(step))\n    time.sleep"
@@ -303,9 +305,10 @@ def test_a_stopped_worker_is_replaced_and_may_go_on(
     words = [event["words"] for event in queue.events({}) if event["event"] == "warning"]
     assert any("not answer" in line for line in words)
     assert any("two workers" in line for line in words)
+    assert (tmp_path / "r" / "repeats" / "baseline" / "seed-1.1").is_dir()
 
 
-def test_a_second_record_that_differs_gives_a_warning(
+def test_a_record_that_differs_is_kept_beside_the_first(
     study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     from paribus.runs.trainer_runner import declared_by, find_trainer, write_record
@@ -317,10 +320,11 @@ def test_a_second_record_that_differs_gives_a_warning(
     seal = folder.seal
     declaration = declared_by(study, find_trainer(study, ResultsFolder(tmp_path / "r")))
     for loss in (1.27, 0.5):
-        assert not caplog.records  # of equal numbers
+        assert not (tmp_path / "r" / "repeats").exists()  # of equal numbers
         record = TrialRecord({"loss": loss}, about={"command": ["x"]}, controls={})
         write_record(study, folder, declaration, record)
         assert folder.seal == seal
-    (warning,) = caplog.messages
-    assert "two workers" in warning and "evaluation.json" in warning
+    kept = json.loads((tmp_path / "r/repeats/new/seed-2.1/evaluation.json").read_text())
+    assert kept["loss"] == 0.5
+    assert any("two workers" in one.getMessage() for one in caplog.records)
     assert paribus.load_results(tmp_path / "r").scores.equals(results.scores)

@@ -18,7 +18,7 @@ from paribus import trial
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
-from paribus.programs.process import Output, read_log, run_program
+from paribus.programs.process import Output, run_program
 from paribus.study.load import parse_study
 from paribus.trainers.command import trainer
 from paribus.trainers.command.records import COMPARISONS, ProgramEvidence
@@ -137,6 +137,7 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder):
         ("[set]", "[tuning]\ngrid = { rate = [1, 2] }\n[set]", "unknown"),
         ("lr = 0.02", "lr = 0.02\nseed = 3", "conflict"),
         ('kind = "command"', 'kind = "command"\nfolder = "gone"', "missing"),
+        ('kind = "command"', 'kind = "command"\nconfig = "gone.yaml"', "missing"),
         ("set.lr = 0.03", 'ref = "main"', "unsupported"),
     ],
 )
@@ -153,7 +154,7 @@ def test_values_are_arguments_and_never_a_shell_s(folder):
     nasty = "a b'; touch hacked; echo \"$HOME {x}"
     study = changed(folder, ('do = "well"', f"do = '''{nasty}'''"))
     setting = study.setting("hot")
-    assert setting.argv(setting.values("hot", "3", "out"))[2:] == ["3", "0.03", nasty, "out"]
+    assert setting.argv(setting.values("hot", "3", "out", ""))[2:] == ["3", "0.03", nasty, "out"]
 
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "any-trainer").glob("*.toml"))
@@ -244,15 +245,25 @@ def test_a_file_of_csv_is_read_by_its_columns(tmp_path):
 # The program as a process
 
 
-@pytest.mark.parametrize("n_bytes", [20, 21, 1000])
-def test_of_a_long_log_both_ends_are_kept(tmp_path, monkeypatch, n_bytes):
-    monkeypatch.setattr(process, "LOG_BYTES", 20)
-    written = bytes(k % 251 for k in range(n_bytes))
-    (tmp_path / "log").write_bytes(written)
-    kept, n_left_out = read_log(tmp_path / "log")
-    head, mark, tail = kept[:10], kept[10:-10], kept[-10:]
-    assert (head, tail) == (written[:10], written[-10:]) and n_left_out == n_bytes - 20
-    assert (f"{n_left_out:,} bytes".encode() in mark) == (n_left_out > 0)
+def test_gigabytes_of_output_leave_a_bounded_log(tmp_path):
+    log, line = Output(tmp_path / "log", len, 1 << 20), b"%07d " + b"x" * 55 + b"\n"
+    n = (8 << 20) // 64
+    for first in range(0, n, 1024):
+        log.write(b"".join(line % i for i in range(first, first + 1024)))
+    log.close()
+    kept = (tmp_path / "log").read_bytes()
+    whole, again = b"".join(line % i for i in range(n)), Output(tmp_path / "again", len, 1 << 20)
+    for start in range(0, len(whole), 50_001):  # other pieces of the same output
+        again.write(whole[start : start + 50_001])
+    again.close()
+    assert (tmp_path / "again").read_bytes() == kept
+    assert len(kept) <= (1 << 20) + 64 and log.n_bytes == n * 64
+    head, mark, tail = kept.partition(b"\n[paribus: ")
+    said = int(tail.split()[0].replace(b",", b""))
+    tail = tail[tail.index(b"\n") + 1 :]
+    assert mark and said == log.n_left_out == n * 64 - len(head) - len(tail)
+    assert head == b"".join(line % i for i in range(len(head) // 64))
+    assert tail == b"".join(line % i for i in range(n - len(tail) // 64, n))
 
 
 def run_shell(tmp_path, script, listen=len, timeout=None):
@@ -334,6 +345,7 @@ def test_a_program_goes_the_whole_way(folder):
     assert code == 3 and "give 2" in out
     for words in (
         ["status", "r"],
+        ["status", "--follow", "r"],
         ["check", "study.toml"],
         ["plan", "study.toml"],
     ):
@@ -673,3 +685,22 @@ def test_initial_values_are_those_before_the_first_step(tmp_path):
     assert len({json.dumps(initial(*of)) for of in ([first], [first, other], [other])}) == 3
     with pytest.raises(TypeError):
         trial.batch()
+
+
+def test_a_template_gives_each_trial_its_configuration_and_a_crash_is_tried_again(folder):
+    (folder / "run.sh").write_text(
+        "# {{seed}} is as it stands\n"
+        "if ! test -e ../{arm}-{seed}; then touch ../{arm}-{seed}; exit 4; fi\n"
+        "echo acc {seed}.{shift}\n"
+    )
+    (folder / "study.toml").write_text(
+        'name = "cfg"\nseeds = [1, 2]\n[set]\nshift = 5\n[arms.baseline]\n[arms.x]\nset.shift = 7\n'
+        '[metrics.acc]\nstdout = "acc (.+)"\nbetter = "higher"\nmargin = 0.1\n'
+        '[trainer]\nkind = "command"\ncommand = ["/bin/sh", "{config}"]\nconfig = "run.sh"\n'
+        "retries = 1\n"
+    )
+    results = paribus.run(paribus.load_study("study.toml"), "r")
+    assert results.scores["acc"].to_pylist() == [1.5, 1.7, 2.5, 2.7]
+    assert {trial["attempts"] for trial in results.trials.values()} == {2}
+    states = {control.name: control.state for control in results.controls}
+    assert states["configuration"] == "declared"

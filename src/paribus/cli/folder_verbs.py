@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,7 @@ from paribus.cli.options import (
     Json,
     Step,
     Trust,
+    console,
     print_stamped,
     show,
     show_path,
@@ -26,14 +29,24 @@ from paribus.errors import ParibusError
 if TYPE_CHECKING:
     from paribus.runs.executors.jobs import JobState
 
+WATCH_SECONDS = 2.0
 
-def status(folder: Folder, *, json: Json = False) -> None:
-    """List the trials in a results folder and their progress."""
+
+def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
+    """List the trials in a results folder and their progress.
+
+    Args:
+        follow: Follow the run, from another terminal too, until it ends.
+    """
     from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
     from paribus.runs.progress import read_progress
 
     home = ResultsFolder(folder)
+    if follow:
+        if json:
+            raise ParibusError("--follow and --json cannot be combined; remove one of them")
+        _follow(folder)
     job_states = _running_jobs(folder)
     # The job that registers a study may be waiting.
     results = load_results(folder) if home.exists or not job_states else None
@@ -50,6 +63,18 @@ def status(folder: Folder, *, json: Json = False) -> None:
         if live:
             show(f"under way: {live.summary()}")
     show(tables.jobs(job_states))
+
+
+def _follow(folder: Path) -> None:
+    """Show a run's progress until it ends. Ctrl-C ends this alone, and not the run."""
+    from paribus.runs.progress import read_progress, watching
+
+    with contextlib.suppress(KeyboardInterrupt), watching(console) as watch:
+        while live := read_progress(folder):
+            watch(live)
+            if not console.is_terminal:
+                break  # once, for a log
+            time.sleep(WATCH_SECONDS)
 
 
 def cancel(folder: Folder) -> None:

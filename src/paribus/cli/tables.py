@@ -205,6 +205,10 @@ def standing(results: Results, home: ResultsFolder) -> str:
 
 
 def jobs(rows: Sequence[JobState]) -> Table:
-    """Return a table of a run's jobs, with their states in the scheduler's words."""
-    cells = [(row.id, row.phase, row.node, row.words) for row in rows]
-    return table("", ("job", "state", "node", "the scheduler says"), cells)
+    """Return a table of a run's jobs, with their states in the scheduler's words and the last log
+    lines of jobs that ended before the run."""
+    cells = []
+    for row in rows:
+        cells.append((row.id, row.phase, row.doing, row.node, row.words))
+        cells += [("", "", "", "", line) for line in reversed(row.log)]
+    return table("", ("job", "state", "trials", "node", "the scheduler says"), cells)

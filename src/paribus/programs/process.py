@@ -1,8 +1,8 @@
 """Running a program from its start until its last child has ended.
 
 The program leads its own session and process group. When it ends or takes too long, the whole group
-is ended: SIGTERM, some seconds of grace, then SIGKILL. Its output goes to a log and, line by line,
-to a listener.
+is ended: SIGTERM, some seconds of grace, then SIGKILL. Its output goes to a log of bounded size
+and, line by line, to a listener.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ class Ending:
         code: its exit code; minus the number of a signal.
         seconds: from its start to its end.
         timed_out: whether it was ended because it took too long.
+        n_bytes, n_left_out: the size of its output, and of the part that the log leaves out.
         last: the last lines of its output.
     """
 
     code: int
     seconds: float
     timed_out: bool
+    n_bytes: int
+    n_left_out: int
     last: tuple[str, ...]
 
     @property
@@ -61,11 +64,17 @@ class Ending:
 
 
 class Output:
-    """The output of a program: a log, and lines for a listener."""
+    """The output of a program: a log with its first and its last bytes, and lines for a listener.
 
-    def __init__(self, log: Path, listen: Callable[[str], None]) -> None:
+    The log keeps the first and the last half of `limit` bytes. The cuts are at fixed offsets of the
+    output, so they do not depend on how it arrives.
+    """
+
+    def __init__(self, log: Path, listen: Callable[[str], None], limit: int = LOG_BYTES) -> None:
         self._file = open(log, "wb", buffering=0)  # noqa: SIM115
-        self._listen, self._rest = listen, b""
+        self._half, self._listen = limit // 2, listen
+        self.n_bytes = self.n_left_out = 0
+        self._tail = self._rest = b""
         self.last = deque[str](maxlen=LAST_LINES)
 
     def read(self, pipe: int, seconds: float) -> bool:
@@ -81,16 +90,34 @@ class Output:
 
     def write(self, piece: bytes) -> None:
         """Add a piece of output; a carriage return also ends a line."""
-        with contextlib.suppress(OSError):  # a full disk
-            self._file.write(piece)
+        n_first = max(self._half - self.n_bytes, 0)
+        self.n_bytes += len(piece)
+        self._save(piece[:n_first])
+        self._tail += piece[n_first:]
+        if len(self._tail) > 2 * self._half:
+            self._cut()
         *lines, rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
         self._rest = rest[:LINE_BYTES]
         self._tell(lines)
 
     def close(self) -> None:
-        """End the last line."""
+        """End the last line, and write the tail to the log, after a mark of any gap."""
         self._tell([self._rest])
+        self._cut()
+        if self.n_left_out:
+            self._save(f"\n[paribus: {self.n_left_out:,} bytes are left out here]\n".encode())
+        self._save(self._tail)
         self._file.close()
+
+    def _cut(self) -> None:
+        """Keep only the last half of the limit in memory."""
+        n_over = max(len(self._tail) - self._half, 0)
+        self.n_left_out += n_over
+        self._tail = self._tail[n_over:]
+
+    def _save(self, content: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._file.write(content)
 
     def _tell(self, lines: list[bytes]) -> None:
         for line in filter(None, map(clean_line, lines)):
@@ -101,19 +128,6 @@ class Output:
 def clean_line(line: bytes) -> str:
     """Return a line without color codes, as patterns see it."""
     return COLOUR.sub("", line[:LINE_BYTES].decode("utf-8", "replace")).strip()
-
-
-def read_log(path: Path) -> tuple[bytes, int]:
-    """Return a log of at most LOG_BYTES, or its two ends, and the number of bytes left out."""
-    with open(path, "rb") as file:
-        n_left_out = max(file.seek(0, os.SEEK_END) - LOG_BYTES, 0)
-        file.seek(0)
-        if not n_left_out:
-            return file.read(), 0
-        first = file.read(LOG_BYTES // 2)
-        file.seek(n_left_out, os.SEEK_CUR)
-        mark = f"\n[paribus: {n_left_out:,} bytes are left out here]\n"
-        return first + mark.encode() + file.read(), n_left_out
 
 
 def run_program(
@@ -167,7 +181,7 @@ def run_program(
         process.stdout.close()
         output.close()
     code = process.wait()
-    return Ending(code, seconds, timed_out, tuple(output.last))
+    return Ending(code, seconds, timed_out, output.n_bytes, output.n_left_out, tuple(output.last))
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[], object]) -> None:

@@ -11,6 +11,7 @@ there are
     output.log, machine.json    a program's output, and its machine
     trial.jsonl                 a program's reports (`paribus.trial`)
   runs/<arm>/seed-<n>/out/      files that a program wrote
+  repeats/<arm>/seed-<n>.<k>/   a second record of a trial, if another worker sealed a different one
   worktrees/                    only during a run: checkouts of programs' commits, and the files
                                 that they are writing
 """

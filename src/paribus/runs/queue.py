@@ -40,8 +40,6 @@ from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
 T = TypeVar("T")
 _adapter = cache(TypeAdapter)  # made when it is needed: it takes long
-RETRIES = 2
-"""A task is begun again this often if its worker dies; workers that all end are started again."""
 STALE_SECONDS = 120.0
 """A claim that nobody has touched for this long is taken over."""
 
@@ -54,7 +52,7 @@ class Order:
         study: the study, as its model is dumped.
         folder: the folder that paths of the study are relative to.
         results: the results folder.
-        settings: options of `run`: device, workers, stack, checkpoint_seconds, eager ...
+        settings: options of `run`: device, workers, stack, checkpoint_seconds, eager, retries ...
         executor: name and options of the executor that starts workers.
         cwd: the working folder of workers.
         search: folders of custom code.

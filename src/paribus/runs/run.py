@@ -220,6 +220,7 @@ def _order(
             code="not_installed",
         )
     settings = asdict(options) | {
+        "retries": backend.options.retries,
         "recorded": IS_RECORDING.get(),
         "is_here": backend.is_here,
         "environment": {k: v for k, v in os.environ.items() if k == "PARIBUS_LEDGER"},

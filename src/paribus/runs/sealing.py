@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from paribus.errors import ParibusError
-from paribus.files import move_folder, private_folder
+from paribus.files import move_folder, private_folder, whole_folder
 from paribus.results.trial_folder import KEPT, TrialFolder
 
+REPEATS = "repeats"
 # These name the machine, the stack or the time; so does what a program prints besides its scores.
 OF_A_RUN = frozenset(
     {"trial.json", "environment.json", "machine.json", "output.log", "trial.jsonl"}
@@ -21,8 +23,8 @@ OF_A_RUN = frozenset(
 def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
     """Yield a temporary folder for a trial's records; seal it and rename it to `folder`.
 
-    If another worker has sealed the trial meanwhile, that record counts, whatever its scores; if
-    the second one differs, a warning says so.
+    If another worker has sealed the trial meanwhile, that record counts, whatever its scores. A
+    second record that differs is kept in `repeats/`, with a warning.
     """
     with private_folder(folder.path) as path:
         draft = replace(folder, path=path)
@@ -34,17 +36,23 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
                 if any(folder.path.glob("*")):
                     raise folder.error("manifest.json is missing") from None
                 raise
-            _compare(folder, draft)
+            _keep_repeat(folder, draft)
 
 
-def _compare(first: TrialFolder, second: TrialFolder) -> None:
-    """Warn if any table, score or weight of a second record differs from the first."""
+def _keep_repeat(first: TrialFolder, second: TrialFolder) -> None:
+    """Keep a second record of a trial if any table, score or weight differs from the first."""
     before, after = first.sealed, second.sealed
     names = (before.keys() | after.keys()) - OF_A_RUN
     # The first to seal removes the weights of earlier steps that the second would have copied.
     names -= {name for name in before.keys() - after.keys() if KEPT.fullmatch(name)}
-    if differing := sorted(name for name in names if before.get(name) != after.get(name)):
-        logging.getLogger("paribus").warning(
-            "trial %s was run by two workers, whose %s differ; the first record counts",
-            *(first.label, ", ".join(differing)),
-        )
+    if all(before.get(name) == after.get(name) for name in names):
+        return
+    home = first.path.parents[2] / REPEATS / first.arm
+    kept = home / f"seed-{first.seed}.{len(list(home.glob(f'seed-{first.seed}.*'))) + 1}"
+    with whole_folder(kept) as target:
+        shutil.copytree(second.path, target, dirs_exist_ok=True)
+    logging.getLogger("paribus").warning(
+        "trial %s was run by two workers, with different records; the first counts, and the "
+        "second is in %s",
+        *(first.label, kept),
+    )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.runs.executors import Backend, find_backend
-from paribus.runs.executors.jobs import JobState, read_submissions
+from paribus.runs.executors.jobs import JobState, log_of, read_submissions
+from paribus.runs.processes import tail
 from paribus.runs.queue import Queue
+
+LOG_LINES = 2
 
 
 def job_states(results: Path) -> list[JobState]:
@@ -18,8 +22,16 @@ def job_states(results: Path) -> list[JobState]:
     queue = Queue.of(results)
     submissions = read_submissions(queue)
     states = _recorded_backend(queue).states(list(submissions)) if submissions else {}
-    jobs = [(name, k) for name, n_jobs in submissions.items() for k in range(n_jobs)]
-    return [states.get((name, k), JobState(name, "ended", "not in the queue")) for name, k in jobs]
+    tasks: dict[str, list[str]] = {}
+    for task, record in queue.claims().items():
+        tasks.setdefault(str(record.get("worker")), []).append(task)
+    jobs = []
+    for name, k in [(name, k) for name, n_jobs in submissions.items() for k in range(n_jobs)]:
+        state = states.get((name, k), JobState(name, "ended", "not in the queue"))
+        is_cut = state.phase == "ended" and not queue.is_over
+        log = tuple(tail(log_of(queue, name, k))[:LOG_LINES]) if is_cut else ()
+        jobs.append(replace(state, doing=", ".join(tasks.get(f"{name}-{k}", [])), log=log))
+    return jobs
 
 
 def cancel(results: Path) -> str:

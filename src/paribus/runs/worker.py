@@ -1,10 +1,10 @@
 """A worker claims tasks of a queue, does each in a child process, and ends when none is left.
 
-    python -P -m paribus.runs.worker QUEUE [--name NAME] [--token TOKEN] [--parent PID]
+    python -P -m paribus.runs.worker FOLDER [--name NAME] [--token TOKEN] [--parent PID]
 
-QUEUE is a folder (`paribus.runs.queue`). A worker with a parent leaves when the parent dies. Any
-number of workers may share a queue, on any machines that see the folder. When no task is left, a
-worker determines the next stage (`paribus.runs.advance`), also in a child process.
+FOLDER is a results folder or a queue (`paribus.runs.queue`). A worker with a parent leaves when the
+parent dies. Any number of workers may share a queue, on any machines that see the folder. When no
+task is left, a worker determines the next stage (`paribus.runs.advance`), also in a child process.
 
 On Linux, the started process only guards the worker, which it forks. If the worker is killed, the
 guard ends the processes that programs left behind.
@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 from paribus.errors import ParibusError, print_any_character
 from paribus.runs import processes
 from paribus.runs.processes import IGNORED, STOPPING, Left
-from paribus.runs.queue import RETRIES, STALE_SECONDS, Context, Order, Queue, Task
+from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
 from paribus.study.custom_code import add_own_folder
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Worker:
     ) -> None:
         self.queue, self.order, self.name = queue, order, name
         self.runner, self.parent = runner, parent
+        self.retries: int = order.settings["retries"]
         self.stale: float = order.settings.get("stale_seconds", STALE_SECONDS)
         self.slots = order.settings["workers"] or runner(Context(queue, order, name, 0)).slots()
         self.children: list[Child] = []
@@ -188,10 +189,10 @@ class Worker:
     def _count_death(self, name: str, worker: str, how: str, doing: str) -> None:
         """Release a task whose worker died; end the run if it has had too many."""
         n, words = self.queue.release_dead(name, worker), f"{how} {doing}".strip()
-        if n > RETRIES:
+        if n > self.retries:
             self.queue.fail(f"{words}; finished trials are kept: run again to continue")
         elif n:
-            again = f"{words}; begun again ({n} of {RETRIES})"
+            again = f"{words}; begun again ({n} of {self.retries})"
             self.queue.report(self.name, {"event": "warning", "words": again})
 
 
@@ -235,6 +236,11 @@ def _failure(task: Task, error: BaseException) -> str:
     if isinstance(error, ParibusError):
         return str(error)
     words = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if not isinstance(error, Exception):  # such as SystemExit, raised by a user's code
+        return (
+            f"custom code ended the process {task.doing}: {words}; finished trials are kept: fix "
+            "it and run again"
+        )
     return (
         f"a worker failed {task.doing}: {words}; finished trials are kept. This is a defect of "
         "paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where"
@@ -256,15 +262,17 @@ class Reporting(logging.Handler):
 def main(arguments: list[str]) -> int:
     """Run a worker; returns its exit code."""
     parser = argparse.ArgumentParser(prog="paribus.runs.worker")
-    parser.add_argument("queue", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--name", default=f"{platform.node()}-{os.getpid()}")
     parser.add_argument("--token", default="")
     parser.add_argument("--parent", type=int, default=0)
     options = parser.parse_args(arguments)
-    queue = Queue(options.queue)
+    queue = Queue(options.folder)
+    if not queue.exists:
+        queue = Queue.of(options.folder)
     if not queue.exists:
         print(
-            f"{options.queue} has no queue of a run: the run is over, or {platform.node()} does "
+            f"{options.folder} has no queue of a run: the run is over, or {platform.node()} does "
             "not see the folder that --results names",
             file=sys.stderr,
         )
@@ -272,6 +280,13 @@ def main(arguments: list[str]) -> int:
     order = queue.read_order()
     if options.token and order.token != options.token:
         return 0  # of a run that is over
+    if order.stages and queue.path.resolve() != Queue.of(Path(order.results)).path.resolve():
+        print(
+            f"{options.folder} was moved or copied from {order.results}; run `paribus run` with "
+            "--results here",
+            file=sys.stderr,
+        )
+        return 2
     parent = options.parent
     if sys.platform == "linux":
         parent = os.getpid()

@@ -25,8 +25,8 @@ from pydantic import Field
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.runs.processes import tail
-from paribus.runs.queue import RETRIES, Queue
-from paribus.study import choices
+from paribus.runs.queue import Queue
+from paribus.study.choices import Options
 from paribus.study.custom_code import OWN_FOLDERS
 from paribus.untrusted_io import is_regular, read_json
 
@@ -34,6 +34,7 @@ Count = Annotated[int, Field(ge=1)]
 Phase = Literal["queued", "running", "ended"]
 POLL_SECONDS = 0.05
 ASK_SECONDS = 2.0  # between two questions to a scheduler
+WAIT_SECONDS = 10.0  # a job waits, or the scheduler is silent, before that is shown
 UNKNOWN_SECONDS = 30.0  # a scheduler may not list a new job
 CANCEL_SECONDS = 15.0  # for jobs to leave when the run is over, before they are cancelled
 END_SECONDS = 120.0  # after which nobody waits for them
@@ -42,15 +43,24 @@ LOGGER = logging.getLogger("paribus")
 NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
 
-class JobOptions(choices.Options):
+class Retrying(Options):
+    """Options of every backend."""
+
+    retries: Annotated[int, Field(ge=0, le=100)] = 2
+    """How often a trial is begun again whose worker died; the first run registers it."""
+
+
+class JobOptions(Retrying):
     """Options of every scheduler."""
 
     jobs: Count = 16
     """How many run at the same time, at most."""
+    workers: Count | None = None
+    """Trials at the same time in a job; by default one for each GPU or core that it asks for."""
     gpus: Annotated[int, Field(ge=0)] = 0
     """Of each job."""
     cpus: Count | None = None
-    """Cores of a job; by default one for each GPU. Each GPU, or else each core, trains a trial."""
+    """Cores of a job; by default one for each worker."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class JobState:
         words: the scheduler's name of the state, and its reason.
         node: the node on which it runs.
         is_cancelled: whether a user ended it.
+        doing: the tasks that it has claimed.
+        log: the last lines of a job that ended before the run, in reverse order.
     """
 
     id: str
@@ -70,6 +82,8 @@ class JobState:
     words: str = ""
     node: str = ""
     is_cancelled: bool = False
+    doing: str = ""
+    log: tuple[str, ...] = ()
 
 
 States = Mapping[tuple[str, int], JobState]
@@ -87,7 +101,7 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    Options: ClassVar[type[choices.Options]] = JobOptions
+    Options: ClassVar[type[Retrying]] = JobOptions
     is_here = False
 
     def __init__(self, options: Any) -> None:
@@ -122,7 +136,7 @@ class Backend(ABC):
                 f"each job has gpus = {options.gpus}; set gpus = {devices_per_trial}, or use fewer "
                 "devices"
             )
-        return max((options.gpus or options.cpus or 1) // devices_per_trial, 1)
+        return options.workers or max((options.gpus or options.cpus or 1) // devices_per_trial, 1)
 
     def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> None:
         """Submit jobs, or find those that an earlier command submitted."""
@@ -130,7 +144,7 @@ class Backend(ABC):
         workers = self.workers(devices_per_trial) or n_trials
         self._n_jobs = min(getattr(self.options, "jobs", 1), math.ceil(n_trials / workers))
         self._asked, self._submitted, self._n_ends = -math.inf, time.monotonic(), 0
-        self._is_silent = False
+        self._first_seen: dict[str, float] = {}
         self.submissions = read_submissions(queue)
         if not self.submissions:
             self._submit()
@@ -151,7 +165,7 @@ class Backend(ABC):
             raise ParibusError(message, code="unfinished")
         log = tail(log_of(self._queue, list(self.submissions)[-1], 0))[:1]
         words = f"all workers ended ({last.words})" + "".join(f": {line}" for line in log)
-        if self._n_ends > RETRIES + 1:
+        if self._n_ends > self.options.retries + 1:
             has_begun = any(True for _ in self._queue.events({}))
             hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
             raise ParibusError(
@@ -208,14 +222,18 @@ class Backend(ABC):
             return None
         self._asked = now
         try:
-            return self.states(list(self.submissions))
+            states = self.states(list(self.submissions))
+            words = {state.words for state in states.values() if state.phase == "queued"}
+            lines = [f"jobs wait ({reason})" for reason in words]
         except ParibusError as error:
             if error.code == "not_installed":
                 raise
-            if not self._is_silent:
-                LOGGER.warning("%s; it is asked again", error)
-            self._is_silent = True
-            return None
+            states, lines = None, [f"{error}; it is asked again"]
+        for line in lines:
+            if now - self._first_seen.setdefault(line, now) >= WAIT_SECONDS:
+                self._first_seen[line] = math.inf  # it is said once
+                LOGGER.warning("%s", line)
+        return states
 
 
 def log_of(queue: Queue, name: str, number: int) -> Path:

@@ -11,16 +11,15 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from paribus.runs.executors.jobs import Backend, JobState, States
+from paribus.runs.executors.jobs import Backend, JobState, Retrying, States
 from paribus.runs.processes import ending
-from paribus.study import choices
 
 
 class Local(Backend):
     """One worker process."""
 
     name = "local"
-    Options = choices.Options
+    Options = Retrying
     is_here = True
 
     def __init__(self, options: Any) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from paribus.errors import ParibusError
 from paribus.runs.executors.jobs import Backend, JobOptions, JobState, Phase, States
 
@@ -23,6 +25,8 @@ class RayOptions(JobOptions):
 
     address: str | None = None
     """Of its dashboard, such as "http://head:8265"; by default RAY_ADDRESS, or a cluster here."""
+    resources: dict[str, float] = Field(default_factory=dict)
+    """Ray's own resources, by name."""
 
 
 class Ray(Backend):
@@ -42,6 +46,7 @@ class Ray(Backend):
                 submission_id=f"{name}_{number}",
                 entrypoint_num_cpus=self.options.cpus or self.workers(1),
                 entrypoint_num_gpus=self.options.gpus,
+                entrypoint_resources=self.options.resources or None,
             )
 
     def states(self, names: Collection[str]) -> States:

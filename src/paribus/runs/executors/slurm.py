@@ -7,12 +7,14 @@ command that submitted it.
 
 from __future__ import annotations
 
+import datetime
 import getpass
 import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -21,8 +23,8 @@ from paribus.files import write_bytes
 from paribus.runs.executors.jobs import Backend, JobOptions, JobState, Phase, States
 
 ASK_SECONDS = 60  # how long a program of SLURM may take to answer
-LEAVE_SECONDS = 90  # before the end of its time, a job is told to write its checkpoints
 SCRIPT = """#!/bin/bash
+{setup}
 leave() {{
     kill -TERM "$worker"
     wait "$worker"
@@ -50,10 +52,20 @@ class SlurmOptions(JobOptions):
 
     partition: str | None = None
     """By default the cluster's own."""
-    time: int | str = 1440
+    account: str | None = None
+    """What its hours are charged to."""
+    qos: str | None = None
+    """Quality of service."""
+    time: int | str | datetime.time = 1440
     """Minutes, or as SLURM writes it; a job that needs longer goes on in the queue again."""
+    memory: str | None = None
+    """Such as "32GB"."""
+    checkpoint_seconds_before: Annotated[int, Field(ge=10, le=65_535)] = 90
+    """How long before the end of its time a job is told, and writes its checkpoints."""
     options: dict[str, str | int | bool] = Field(default_factory=dict)
-    """Any other option of `sbatch`, by its long name: { account = "lab", mem = "32GB" }."""
+    """Any other option of `sbatch`, by its long name: { constraint = "a100" }."""
+    setup: tuple[str, ...] = Field(default=(), strict=False)
+    """Lines of shell before the job, such as "module load cuda"."""
 
 
 class Slurm(Backend):
@@ -71,10 +83,13 @@ class Slurm(Backend):
             "output": scratch / "%a.log",
             "time": options.time,
             "partition": options.partition,
-            "cpus-per-task": options.cpus or options.gpus or 1,
+            "account": options.account,
+            "qos": options.qos,
+            "mem": options.memory,
+            "cpus-per-task": options.cpus or options.workers or options.gpus or 1,
             "gpus-per-node": options.gpus or None,
             "nodes": 1,
-            "signal": f"B:USR2@{LEAVE_SECONDS}",
+            "signal": f"B:USR2@{options.checkpoint_seconds_before}",
             "requeue": True,
             **{key.replace("_", "-"): value for key, value in options.options.items()},
         }
@@ -83,7 +98,7 @@ class Slurm(Backend):
             for key, value in flags.items()
             if value is not None and value is not False
         ]
-        _ask("sbatch", *words, str(write_script(scratch, commands)))
+        _ask("sbatch", *words, str(write_script(scratch, commands, options.setup)))
 
     def states(self, names: Collection[str]) -> States:
         """Ask `squeue` once."""
@@ -113,11 +128,11 @@ class Slurm(Backend):
             _ask("scancel", "-u", getpass.getuser(), "-n", name)
 
 
-def write_script(scratch: Path, commands: Sequence[Sequence[str]]) -> Path:
+def write_script(scratch: Path, commands: Sequence[Sequence[str]], setup: Sequence[str]) -> Path:
     """Write the script of an array in which each job runs one of `commands`; return its path."""
     cases = [f"{k}) {shlex.join(command)} & ;;" for k, command in enumerate(commands)]
     script = scratch / "job.sh"
-    write_bytes(script, SCRIPT.format(commands="\n".join(cases)).encode())
+    write_bytes(script, SCRIPT.format(setup="\n".join(setup), commands="\n".join(cases)).encode())
     return script
 
 

@@ -35,6 +35,7 @@ class ProgramTrial(TrialJson):
     batches: list[Any]
     initial: dict[str, str]
     left_out: int
+    attempts: int
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from paribus.metric import LONGEST, Better, Metric, Scale, readable
 from paribus.study.base import MOST_ENTRIES, Part, TrialSetting
 from paribus.study.protocol import StudyFormat
 from paribus.study.study import Study
-from paribus.study.trainer import COMMAND
+from paribus.study.trainer import COMMAND, StudyFacts
 
 KEY = r"^[A-Za-z_][A-Za-z0-9_-]*$"
 NAME = "[A-Za-z_][A-Za-z0-9_.-]*"
 # `{name}` stands for a value, `{{name}}` for {name} itself; other braces are braces.
 PLACEHOLDER = re.compile(rf"\{{\{{({NAME})\}}\}}|\{{({NAME})\}}")
 # Names that stand for a value in every command, whatever [set] has.
-BUILT_IN_NAMES = ("seed", "arm", "folder", "python")
+BUILT_IN_NAMES = ("seed", "arm", "folder", "config", "python")
 ENDPOINT_KEYS = ("margin", "primary", "smallest_effect")
 
 
@@ -37,7 +37,7 @@ Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=MOST_ENTRIES)
 GROUP = re.compile(r"(?<!\\)\((?:\?P<value>|(?!\?))([^()]*)\)")
 Value = bool | int | float | str
 Control = (
-    Literal["data", "initial weights", "source", "command"]
+    Literal["data", "initial weights", "source", "command", "configuration"]
     | Literal["software", "device", "seed", "steps"]
 )
 
@@ -88,12 +88,15 @@ class ArmProgram(Part):
 
     command: Annotated[Words, Field(min_length=1)]
     """The program and its arguments, each a text of its own; no shell reads them. `{seed}`,
-    `{arm}`, `{folder}` (of the trial, empty), `{python}` (that of paribus) and the keys of
-    `[set]` stand for their values; `{{lr}}` is `{lr}` itself."""
+    `{arm}`, `{folder}` (of the trial, empty), `{config}`, `{python}` (that of paribus) and the
+    keys of `[set]` stand for their values; `{{lr}}` is `{lr}` itself."""
     folder: Word = "."
     """Where the program is started: the working copy, relative to the study file."""
     env: Annotated[dict[str, Word], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
     """Environment variables, besides those that paribus was started with."""
+    config: Word = ""
+    """A template of a configuration file, with the same placeholders. `{config}` is the path of the
+    filled-in file."""
     ref: Word = ""
     """A commit, branch or tag of the repository that `folder` is in: the program is run in a copy
     of it. Empty runs it in `folder` as it is."""
@@ -104,6 +107,8 @@ class Program(ArmProgram):
 
     timeout_minutes: Annotated[float, Field(gt=0)] | None = None
     """The longest that a trial may take; it is ended then. By default there is no limit."""
+    retries: Annotated[int, Field(ge=0, le=100)] = 0
+    """How often a trial that failed or took too long is started again, with the same seed."""
     failure: Literal["stop", "exclude"] = "stop"
     """What a failed trial means: the run stops; or it counts as an event, and is left out by
     name."""
@@ -163,9 +168,9 @@ class CommandSetting(TrialSetting, Part):
     program: ArmProgram
     set: dict[str, Value] = Field(default_factory=dict)
 
-    def values(self, arm: str, seed: str, folder: str) -> dict[str, str]:
+    def values(self, arm: str, seed: str, folder: str, config: str) -> dict[str, str]:
         """Return the values of placeholders."""
-        values = (seed, arm, folder, sys.executable)
+        values = (seed, arm, folder, config, sys.executable)
         own = {key: str(value) for key, value in self.set.items()}
         return own | dict(zip(BUILT_IN_NAMES, values, strict=True))
 
@@ -179,16 +184,17 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda match: values[match[2]] if match[2] else match[0][1:-1], text)
 
 
-def require_filled(settings: Mapping[str, CommandSetting]) -> None:
+def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[str, str]) -> None:
     """Raise ParibusError for a placeholder without a value, and for an unused key of [set].
 
-    The settings are keyed by arm.
+    Both arguments are keyed by arm; an arm's template is the text of its `config`.
     """
     keys = {key for setting in settings.values() for key in setting.set}
     used: set[str] = set()
     for arm, setting in settings.items():
-        words = [*setting.program.command, *setting.program.env.values()]
-        known = {*setting.set, *BUILT_IN_NAMES}
+        program = setting.program
+        words = [*program.command, *program.env.values(), templates.get(arm, "")]
+        known = {*setting.set, *BUILT_IN_NAMES} - (set() if program.config else {"config"})
         for match in PLACEHOLDER.finditer("\n".join(words)):
             if (name := match[2]) and name not in known:
                 raise ParibusError(
@@ -202,7 +208,7 @@ def require_filled(settings: Mapping[str, CommandSetting]) -> None:
     for key in sorted(keys - used):
         raise ParibusError(
             f"set.{key} is not used, so it would change no trial; write {{{key}}} in the "
-            "command or env"
+            "command, env or config"
         )
 
 
@@ -254,6 +260,11 @@ class CommandFormat(StudyFormat):
         if key.startswith("set."):
             return ""
         return f"tuning has '{key}'; only keys of [set] of a command can be tuned"
+
+    def facts(self, study: Study) -> StudyFacts:
+        """Return the templates that the study names."""
+        names = {study.setting(arm).program.config for arm in study.arms} - {""}
+        return StudyFacts(texts=tuple((study.folder / name).resolve() for name in sorted(names)))
 
 
 def _from_file(table: dict[str, Any]) -> dict[str, Any]:

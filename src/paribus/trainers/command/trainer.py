@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import shlex
@@ -13,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paribus.digests import canonical_json
+from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
 from paribus.files import move_folder, remove_folder
 from paribus.numbers import some
 from paribus.programs import machine
-from paribus.programs.process import Ending, Output, read_log, run_program
+from paribus.programs.process import LOG_BYTES, Ending, Output, run_program
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.records import TRAINER
 from paribus.results.store import OUTPUTS
@@ -29,19 +30,21 @@ from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.trainers.command import scores, sections, sources
 from paribus.trainers.command.records import LOG, MACHINE, REPORTED, TRAIN_LOSS
 from paribus.trial import FOLDER as TRIAL_FOLDER, SEED as TRIAL_SEED
-from paribus.untrusted_io import RECORD_BYTES, is_regular, read_bytes
+from paribus.untrusted_io import CODE_BYTES, RECORD_BYTES, is_regular, read_bytes, read_text
 
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
 
 MOST_NAMED = 3  # files that an error names
 CHECK_SECONDS = 10.0  # of each arm
+LOGGER = logging.getLogger("paribus")
 REPORT_SECONDS = 1.0  # between two reports of what a program has printed
 CODE_KEYS = ("program.ref", "program.folder", "program.command")
 # {control: the keys by which an arm declares that it differs there}
 CONTROLS: dict[str, tuple[str, ...]] = {
     "source": CODE_KEYS,
     "command": ("set.", "program."),
+    "configuration": ("set.", "program.config"),
     "software": ("program.command", "program.env", "program.folder"),
     "device": (),
     "steps": (),
@@ -58,9 +61,11 @@ class Job:
     Attributes:
         home: the folder that it runs in, used by no other worker; `{folder}` is its folder `out`.
         kept: the place of that folder after the program has ended.
+        config: the path and the text of its configuration file, if it has one.
         controls: the evidence, by name of the control.
         environment: the content of machine.json.
         finders: the finders of its numbers, by name.
+        n_attempts: how often it was started.
     """
 
     study: Study
@@ -69,9 +74,11 @@ class Job:
     kept: Path
     command: list[str]
     env: dict[str, str]
+    config: tuple[Path, str] | None
     controls: dict[str, str]
     environment: dict[str, Any] = field(default_factory=dict)
     finders: dict[str, scores.Finder] = field(default_factory=dict)
+    n_attempts: int = 0
 
     @property
     def label(self) -> str:
@@ -103,11 +110,19 @@ class Command:
 
     def declare(self, study: Study) -> Declaration:
         """Return the metrics and controls of its trials. Raises ParibusError on bad sections."""
-        sections.require_filled({arm: study.setting(arm) for arm in study.arms})
+        settings = {arm: study.setting(arm) for arm in study.arms}
+        templates = {arm: t for arm in settings if (t := _template(study, settings[arm]))}
+        sections.require_filled(settings, templates)
         controls = {
-            name: (*keys, *study.program.declares.get(name, ())) for name, keys in CONTROLS.items()
+            name: (*keys, *study.program.declares.get(name, ()))
+            for name, keys in CONTROLS.items()
+            if templates or name != "configuration"
         }
-        record = {"program": {arm: self._source(study, arm).record for arm in study.arms}}
+        record: dict[str, Any] = {
+            "program": {arm: self._source(study, arm).record for arm in study.arms}
+        }
+        if templates:
+            record["templates"] = {arm: digest(text) for arm, text in templates.items()}
         metrics = tuple(m.declared(name) for name, m in scores.metrics_of(study).items())
         return Declaration(metrics, controls, must_be_finite=study.primary.metric, about=record)
 
@@ -121,6 +136,14 @@ class Command:
             self._report("resumed", trials=[trial], t=0)
             ending = self._start(job, limit)
             try:
+                while ending.is_failed and job.n_attempts <= program.retries:
+                    LOGGER.warning(
+                        "%s failed (%s); started again, %d of %d times",
+                        *(job.label, ending, job.n_attempts, program.retries),
+                    )
+                    self._sources.clear()
+                    self.require_unchanged(study, self._folder, arms)
+                    ending = self._start(job, limit)
                 record = _record(job, ending, accept=program.failure == "exclude")
                 self._sources.clear()  # edited while it ran, it may have run either code
                 self.require_unchanged(study, self._folder, arms)
@@ -192,19 +215,23 @@ class Command:
         (arm, seed), place = trial, Path(OUTPUTS, trial[0], f"seed-{trial[1]}")
         home, kept = self._scratch / place, self._folder.path.absolute() / place
         setting, program = study.setting(arm), study.setting(arm).program
-        values = setting.values(arm, str(seed), str(home / scores.OUT))
+        path = home / f"config{Path(program.config).suffix}"
+        values = setting.values(arm, str(seed), str(home / scores.OUT), str(path))
         # Of what two trials of a study differ in anyway, the names.
-        common = values | {name: f"{{{name}}}" for name in ("seed", "arm", "folder")}
+        common = values | {name: f"{{{name}}}" for name in ("seed", "arm", "folder", "config")}
         alike, env = (
             {name: sections.fill(text, texts) for name, text in program.env.items()}
             for texts in (common, values)
         )
         words = [shlex.join(setting.argv(common)), *(f"{k}={alike[k]}" for k in sorted(alike))]
-        controls = {"command": " ".join(words)}
+        controls, config = {"command": " ".join(words)}, None
+        if template := _template(study, setting):
+            config = path, sections.fill(template, values)
+            controls["configuration"] = digest(sections.fill(template, common))
         if evidence := self._source(study, arm).evidence:
             controls["source"] = evidence
         env = os.environ | env | {TRIAL_FOLDER: str(home), TRIAL_SEED: str(seed)}
-        return Job(study, trial, home, kept, setting.argv(values), env, controls)
+        return Job(study, trial, home, kept, setting.argv(values), env, config, controls)
 
     def _source(self, study: Study, arm: str) -> sources.Source:
         program = study.setting(arm).program
@@ -222,6 +249,9 @@ class Command:
         folder = sources.prepare_folder(study, job.trial[0], source, self._scratch)
         remove_folder(job.home)
         (job.home / scores.OUT).mkdir(parents=True)
+        if job.config:
+            job.config[0].write_text(job.config[1], encoding="utf-8")
+        job.n_attempts += 1
         job.finders = scores.finders_of(study)
 
         def listen(line: str) -> None:
@@ -272,19 +302,19 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
         scores.read_rest(name, finder, job.home / scores.OUT, report, where)
         _require_value(job, name, finder, ending)
     losses = finders[TRAIN_LOSS].points if TRAIN_LOSS in finders else []
-    log, n_left_out = read_log(job.home / LOG)
     record = {
         "command": [word.replace(str(job.home), str(job.kept)) for word in job.command],
         "failed": str(ending) if ending.is_failed else "",
         "deciding": job.study.primary.metric,
-        "left_out": n_left_out,
+        "left_out": ending.n_left_out,
+        "attempts": job.n_attempts,
         "last_steps": {n: f.step for n, f in finders.items() if f.step is not None},
         "batches": sorted(map(list, report.batches.items())),
         "initial": report.initial,
     }
     files = {
         MACHINE: canonical_json(stamped(job.environment)).encode(),
-        LOG: log,
+        LOG: read_bytes(job.home / LOG, 2 * LOG_BYTES),
     }
     if is_regular(job.home / REPORTED):
         files[REPORTED] = read_bytes(job.home / REPORTED, RECORD_BYTES)
@@ -328,3 +358,13 @@ def _printed(ending: Ending) -> str:
     if not ending.last:
         return " it printed nothing"
     return f" its last lines: {' | '.join(line[-160:] for line in ending.last)}"
+
+
+def _template(study: Study, setting: sections.CommandSetting) -> str:
+    """Return the text of an arm's configuration template, or "" without one. Raises
+    ParibusError."""
+    if not setting.program.config:
+        return ""
+    path = study.folder / setting.program.config
+    missing = f"trainer.config: no file {path}; it is relative to the study file"
+    return read_text(path, CODE_BYTES, missing=missing)
