@@ -34,7 +34,7 @@ class Summary:
 
     @property
     def mean(self) -> float | None:
-        """Mean over these trials, in the metric's unit; None if there are none."""
+        """Mean over these trials, in the metric's unit; None if none exist."""
         return fmean(self.values.values()) if self.values else None
 
     @property

@@ -121,7 +121,7 @@ def lower_is_better(metric: Metric, scores: np.ndarray) -> np.ndarray:
 
 
 def vertex_key(tuned: Tuned) -> str | None:
-    """Return the key along which parabolas are fitted, or None if there is none.
+    """Return the key along which parabolas are fitted, or None if none exists.
 
     This is the learning rate or, without one, the first key whose values are positive and not all
     integers. If several keys are tuned, they must form a full grid.

@@ -193,7 +193,7 @@ def begin(
 
 
 def open_campaign(path: Path, run: Run = run, register: Register = register) -> Campaign:
-    """Return the campaign in a folder. Raises ParibusError if there is none.
+    """Return the campaign in a folder. Raises ParibusError if none exists.
 
     `run` and `register` have the interface of `paribus.run` and `paribus.register`.
     """

@@ -61,7 +61,7 @@ class Verdict(Answer):
         label: the endpoint's name for readers.
         word: what the evidence says about the arm (`decision.word`).
         cost: the problem with the cost of a BETTER arm: "not measured", "over" or "not shown", or
-            "" if there is none.
+            "" if none exists.
         target: scope of the claim besides new seeds, such as `this text`.
         rule: name of the registered rule.
         row, outcome, reason: id, outcome and reason of the rule's row that applies.

@@ -119,7 +119,7 @@ class StackedFormat(StudyFormat):
         }
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return an arm's overrides in tuning trials, or {} if there are none.
+        """Return an arm's overrides in tuning trials, or {} if none exist.
 
         An arm that sets its iterations gets tuning.iterations, scaled by the ratio of the arm's
         budget to the baseline's.

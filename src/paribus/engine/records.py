@@ -244,7 +244,7 @@ def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 def _other_software(
     own: StackedEvidence, reference: StackedEvidence, *, pair: bool = False
 ) -> Finding | None:
-    """Return the worst software differences with their state, or None if there are none."""
+    """Return the worst software differences with their state, or None if none exist."""
     problems = differences(own.environment, reference.environment, pair=pair).values()
     for state in WORST:
         if words := [text for effect, text in problems if effect == state]:

@@ -81,7 +81,7 @@ class Run:
 
         A loss of exactly 0 beside a gradient norm of NaN becomes NaN, and is remembered as the fact
         `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
-        since the last log, which is 0 if there are none (`logging_nan_inf_filter`).
+        since the last log, which is 0 if none exist (`logging_nan_inf_filter`).
         """
         self.curves = {name: np.asarray(own, np.float64) for name, own in self.curves.items()}
         stated = {**self.facts, **self.scores}.items()

@@ -193,7 +193,7 @@ class ResultsFolder(Folder):
         }
 
     def read_study(self, *, trust: bool = False) -> Study:
-        """Return the study in the folder. Raises ParibusError if there is none.
+        """Return the study in the folder. Raises ParibusError if none exists.
 
         `trust` is whether custom code that the study names may run.
         """

@@ -53,7 +53,7 @@ class StudyFormat:
     setting_model: type[BaseModel]
     """Pydantic model of a trial's settings: the sections that arms override."""
     loss: str = ""
-    """Name of the metric of held-out loss in nats per token, or "" if there is none."""
+    """Name of the metric of held-out loss in nats per token, or "" if none exists."""
     defaults: Mapping[str, Any] = MappingProxyType({"inference": {"target": "this item set"}})
     """Defaults of sections that all trainers share, by name; tables are merged key by key."""
     free: Sequence[tuple[str, ...]] = ()

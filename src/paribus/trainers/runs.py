@@ -256,7 +256,7 @@ class MemoryTrial(TrialFolder):
         return self.content[1][name]
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return the table `name`, or an empty one if there is none."""
+        """Return the table `name`, or an empty one if none exists."""
         if (kept := self.content[0].get(name)) is None:
             return _empty_table(name)
         return pa.table({key: column(own) for key, own in kept.items() if key in (columns or kept)})

@@ -139,7 +139,7 @@ def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
 
 
 def custom_part(model: ModelConfig, site: str) -> Any:
-    """Build the custom module at `site`, or return None if there is none.
+    """Build the custom module at `site`, or return None if none exists.
 
     Raises ParibusError if the module cannot be built.
     """

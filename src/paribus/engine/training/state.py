@@ -69,7 +69,7 @@ class Measured:
         return self._rows
 
     def newest(self) -> np.ndarray:
-        """Return the latest measurements [R, C] that are on the host; wait only if there are none.
+        """Return the latest measurements [R, C] that are on the host; wait only if none exist.
 
         On a GPU, these may be up to BLOCK steps old.
         """

@@ -77,7 +77,7 @@ def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
 
 
 def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> Series | None:
-    """Return the series of points with finite step and value, or None if there are none."""
+    """Return the series of points with finite step and value, or None if none exist."""
     steps, values = (np.asarray(each, dtype=float) for each in (steps, values))
     kept = np.isfinite(steps) & np.isfinite(values)
     return (arm, seed, column, steps[kept], values[kept]) if kept.any() else None

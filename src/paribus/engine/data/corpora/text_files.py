@@ -33,7 +33,7 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 def corpus_files(data: Data, folder: Path) -> list[Path]:
     """Return the file `data.path`, or all visible files below that folder, sorted by path.
 
-    Raises ParibusError if there is none.
+    Raises ParibusError if none exists.
     """
     if data.path is None:
         raise ParibusError(

@@ -26,7 +26,7 @@ class ParibusLM(TemplateLM):
     Args:
         model: tokens [B, T] -> logits [B, T, V].
         tokenizer: the tokenizer of its training. Unknown characters are replaced by a stand-in, or
-            dropped if there is none, as in an exported model.
+            dropped if none exists, as in an exported model.
         seq_len: tokens in its window. A context that is too long loses its beginning; a choice
             longer than the window is read window by window.
     """

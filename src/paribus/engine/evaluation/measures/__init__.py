@@ -85,7 +85,7 @@ class Measure(Decorated):
     Its name is that of its rows, and of the trial's score (its part "all").
 
     Attributes:
-        unit: unit of its values; empty if there is none.
+        unit: unit of its values; empty if none exists.
         parts: families of parts in its rows, in order.
         better: direction of an improvement, if any.
         label, digits: name and decimals for readers.

@@ -265,7 +265,7 @@ def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
 
 
 def step_of(path: Path) -> int:
-    """Return the step in a checkpoint folder's name, or -1 if there is none."""
+    """Return the step in a checkpoint folder's name, or -1 if none exists."""
     number = path.name.removeprefix("step-").partition(".")[0]
     return int(number) if number.isdecimal() else -1
 
