@@ -106,9 +106,9 @@ def _more(pair: tuple[str, str], sizes: Values) -> float | None:
 def cost_of(
     table: Table, pair: tuple[str, str], values: Values, metric: Metric, budget: float | None
 ) -> Cost | None:
-    """Return an arm's mean cost: the increase in a score, or the lost share of a speed.
+    """Return an arm's mean cost: an increase in a score, or a relative loss of speed.
 
-    The lost share is 1 - arm / reference. It comes from the mean log ratio over pairs, or from the
+    The relative loss, 1 - arm / reference, comes from the mean log ratio over pairs, or from the
     difference between mean logarithms if runs are unpaired.
 
     Returns None if there are fewer than two pairs, or fewer than two runs of an arm.

@@ -159,7 +159,7 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
         for line in outcome.checked:
             show_path(f"checked: {line}")
         for line in outcome.findings:
-            show_path(f"does not agree: {line}")
+            show_path(f"problem: {line}")
         for line in outcome.unfinished:
             show_path(f"unfinished: {line}")
         show_path(f"root: {outcome.root}")

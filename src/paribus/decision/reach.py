@@ -218,7 +218,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
 
 
 def _error_parts(analysis: Analysis, contrast: Contrast, test: TTest) -> dict[str, float]:
-    """Return the parts of a contrast's squared error, keyed by the code of what would reduce it.
+    """Return {code of a remedy: part of a contrast's squared error that it would reduce}.
 
     Lack of fit of tuning curves is included even if the registered error excludes it.
     """

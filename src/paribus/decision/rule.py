@@ -1,4 +1,4 @@
-"""Decision rules: ordered rows, of which the first that holds decides.
+"""Decision rules: ordered rows of conditions and outcomes. The first row that holds decides.
 
 A row's condition is data: allowed values of the parts of a `State`. So a registration can hold the
 complete rule, and reading results runs no custom code.

@@ -416,7 +416,8 @@ class _Builder:
                 for seed in analysis.seeds_of(arm) - analysis.seeds_of(partner)
             }
             if alone:
-                yield Chip(f"{len(alone)} without a partner excluded", "trials", "open")
+                excluded = numbers.plural(len(alone), "unpaired run")
+                yield Chip(f"{excluded} excluded", "trials", "open")
         if analysis.excluded:
             counts = (f"{n} of {self.called[arm]}" for arm, n in analysis.excluded.items())
             yield Chip(f"failed runs excluded: {', '.join(counts)}", "trials", "open")

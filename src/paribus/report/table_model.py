@@ -16,7 +16,7 @@ GAP = 2  # characters between columns of the terminal
 # Signs of a cell's state, at its beginning, and their colours in the terminal.
 MARKS = {"✓": "green", "~": "yellow", "?": "yellow", "✗": "red"}
 NAMES = ("arm", "against")  # columns of names of arms
-SAYS_NOTHING = ("", NONE, "+0.0")  # cells of columns that are left out
+SAYS_NOTHING = ("", NONE, "+0.0")  # columns with only such cells are dropped
 
 Row = tuple[str, ...]
 

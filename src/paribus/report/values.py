@@ -41,7 +41,7 @@ CALLS = {
     ".tex": r"\\(?P<name>NAMES)(?:value)?(?:\[(?P<endpoint>[^]]*)\])?"
     r"\{(?P<study>[^{}]*)\}\{(?P<arm>[^{}]*)\}",
 }
-# What LaTeX prints for a character of its own, or in its oldest encoding for a sign.
+# How to write LaTeX's special characters, and signs that its oldest encoding lacks.
 LATEX = str.maketrans(
     {char: rf"\{char}" for char in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}

@@ -61,7 +61,7 @@ class Parabola:
         return float(np.clip(self.x[1] + self.offset, self.x[0], self.x[2]))
 
     def rise(self, offset: Floats) -> Floats:
-        """Return how much the parabola rises from its middle position to `offset` beyond it."""
+        """Return how much the parabola rises from its middle position to that plus `offset`."""
         return self.slope * offset + self.curvature * offset**2
 
 

@@ -57,7 +57,7 @@ def log_spent(levels: Floats, fraction: float) -> Floats:
 
 STUDIES = 2**20  # simulated; the error over all looks is then known to some 0.02 percentage points
 SEED = 20_261_122
-LEAST_LEVEL = 1e-14  # one-sided; nothing smaller is told apart
+LEAST_LEVEL = 1e-14  # one-sided; smaller levels are not distinguished
 # One-sided levels at which boundaries are computed: closer together where they are used most.
 LEVELS = np.concatenate(
     [

@@ -32,7 +32,7 @@ ARM_COLOURS = (
     "#6b8e23",
     "#e377c2",
 )
-DASHES = ([1, 0], [6, 4], [2, 3])  # lines that coincide are still told apart
+DASHES = ([1, 0], [6, 4], [2, 3])  # coinciding lines can still be distinguished
 
 LOG_FROM = 5  # positive values that span more start on a logarithmic axis
 WIDTH, HEIGHT = 620, 220
