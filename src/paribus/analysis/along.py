@@ -46,7 +46,7 @@ class Along:
 
 
 def along(table: Table) -> Iterator[Along]:
-    """Yield every contrast along every budget for which all its trials have a loss curve.
+    """Yield every contrast along every budget that the curves of all its trials record.
 
     Seeds are those that the contrast can use. Arms with different tokenizers or a broken
     control are not compared.

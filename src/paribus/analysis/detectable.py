@@ -43,7 +43,7 @@ class Detectable:
 
     @property
     def could_miss(self) -> bool:
-        """True if the smallest effect worth detecting has less than the registered power."""
+        """True if the smallest effect worth detecting is smaller than the detectable effect."""
         return self.smallest_effect is not None and self.effect > self.smallest_effect
 
 

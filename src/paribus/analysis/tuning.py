@@ -104,7 +104,7 @@ class Tuned:
         return self.candidates[point.candidate - 1]
 
     def extremes(self, arm: str, reference: str) -> tuple[float, float] | None:
-        """Return the smallest and the largest mean change of an arm over candidates.
+        """Return an arm's smallest and largest mean change from its reference over candidates.
 
         Each change is from the reference to the arm at the same candidate, averaged over seeds
         on which neither diverged. Returns None if there are no such seeds.

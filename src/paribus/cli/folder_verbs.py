@@ -36,7 +36,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     """List the trials in a results folder and their progress.
 
     Args:
-        follow: Follow the run, from another terminal too, until it ends.
+        follow: Show progress until the run ends, also from another terminal.
     """
     from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
@@ -66,7 +66,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
 
 
 def _follow(folder: Path) -> None:
-    """Show a run's progress until it ends. Ctrl-C ends this alone, and not the run."""
+    """Show a run's progress until the run ends; Ctrl-C stops only the display."""
     from paribus.runs.progress import read_progress, watching
 
     with contextlib.suppress(KeyboardInterrupt), watching(console) as watch:

@@ -205,8 +205,10 @@ def standing(results: Results, home: ResultsFolder) -> str:
 
 
 def jobs(rows: Sequence[JobState]) -> Table:
-    """Return a table of a run's jobs, with their states in the scheduler's words and the last log
-    lines of jobs that ended before the run."""
+    """Return a table of a run's jobs, with their states in the scheduler's words.
+
+    It includes the last log lines of jobs that ended before the run.
+    """
     cells = []
     for row in rows:
         cells.append((row.id, row.phase, row.doing, row.node, row.words))

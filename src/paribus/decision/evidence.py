@@ -123,7 +123,7 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> Invalid:
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
-    """Return the arm's quality, and whether it is not worse.
+    """Return the arm's quality, and whether it is shown not to be worse.
 
     Both must hold among the surviving runs. If runs diverged at rates that do not differ
     significantly, both must also hold with diverged runs counted at the worst finite score.

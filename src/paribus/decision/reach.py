@@ -31,10 +31,11 @@ ACCEPT = 'decision.unreachable = "accept"'
 
 
 def least_events_p(study: Study) -> float | None:
-    """Return the smallest attainable p for instability if it is not significant, else None.
+    """Return the smallest attainable p for instability, or None if it can be significant.
 
-    Then the study cannot show that an arm cures or causes instability. The p is Bonferroni-adjusted
-    over all contrasts. It is attained if all runs of one arm and no run of the other have an event.
+    If it cannot, the study cannot show that an arm cures or causes instability. The p is
+    Bonferroni-adjusted over all contrasts. It is attained if all runs of one arm and no run of the
+    other have an event.
     """
     n, contrasts, plan = len(study.seeds), len(study.contrasts), plan_of(study)
     p = mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)

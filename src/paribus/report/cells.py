@@ -58,7 +58,7 @@ def change_text(contrast: Contrast) -> str:
 
 
 def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
-    """Format `inside ±0.02`, naming the interval that is inside if it is not the shown one.
+    """Format `inside ±0.02`, naming the interval that is inside if it is not the one shown.
 
     Two one-sided tests at 5% correspond to the 90% interval.
     """

@@ -309,7 +309,7 @@ class _Builder:
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
-        """Return a sentence naming the arms whose trials all diverged, or "" if none exist."""
+        """Return a sentence naming the arms whose trials all diverged, or "" if no arm's did."""
         study, analysis = self.analysis.study, self.analysis
         lost = [arm for arm in study.arms if analysis.all_diverged(arm)]
         if not lost:

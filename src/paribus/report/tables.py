@@ -157,7 +157,7 @@ def contrasts(analysis: Analysis) -> Table:
 
 
 def not_measured(analysis: Analysis) -> str:
-    """Return a sentence naming the endpoints that no trial measured, or "" if none exist."""
+    """Return a sentence naming the endpoints that no trial measured, or "" if all were measured."""
     labels = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
     return f"Not measured in this study: {labels}." if labels else ""
 
