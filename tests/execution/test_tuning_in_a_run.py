@@ -195,4 +195,4 @@ def test_a_choice_that_does_not_follow_is_not_judged(tuned, tmp_path):
     analysis = analyse(load_results(copy))
     assert "learning_rate" in (analysis.unregistered)
     shutil.rmtree(copy / "tuning")
-    assert "not there" in analyse(load_results(copy)).unregistered
+    assert "missing" in analyse(load_results(copy)).unregistered

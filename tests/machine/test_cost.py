@@ -68,7 +68,7 @@ def test_a_plan_by_hand():
     assert cost.hours == pytest.approx(2 * hours / 8, rel=1e-4)
     assert cost.price == pytest.approx(2.5 * 10 * hours, rel=1e-4)
     assert stated_rate(of, 989.4, utilisation=0.4, count=None).workers == 1
-    with refused("value", match="takes 8 devices"):
+    with refused("value", match="uses 8 devices"):
         stated_rate(of, 989.4, utilisation=0.4, count=7)
 
 

@@ -127,4 +127,4 @@ def test_a_choice_that_was_edited_is_invalid(copy):
 def test_without_its_tuning_trials_nothing_is_chosen(copy):
     shutil.rmtree(copy / "tuning")
     unregistered = analyse(load_results(copy)).unregistered
-    assert "not there" in unregistered and unregistered in verify(copy).findings
+    assert "missing" in unregistered and unregistered in verify(copy).findings
