@@ -360,6 +360,7 @@ def test_check_runs_each_arm_briefly_and_leaves_nothing(folder, monkeypatch):
     monkeypatch.setattr(trainer, "CHECK_SECONDS", 0.2)
     code, out, _ = verb("check", "study.toml")
     assert code == 0 and "after 0.2" in out
+    monkeypatch.setattr(trainer, "CHECK_SECONDS", 10.0)
     changed(folder, ('"well"', '"crash"'))
     code, _, err = verb("check", "study.toml")
     assert code == 2 and "exit code 3" in err and "CUDA error" in err
