@@ -101,13 +101,13 @@ def costs(study: Study, cost: Cost | None) -> Table:
     """
     n_tuning = len(tuning_study(study).trials) if study.tuning else 0
     trials = f"{len(study.trials)} trials"
-    trials += f", and {n_tuning} that tune before them" if n_tuning else ""
+    trials += f", after {n_tuning} tuning trials" if n_tuning else ""
     if cost is None:
         return table("", ("", " "), [("training", trials)])
     base, rate = cost.arms[study.baseline], cost.rate
     values = {
         "vocabulary": f"{cost.vocabulary:,}" if cost.vocabulary else "assumed, GPT-2's",
-        "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
+        "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} per parameter)",
         "tokens in all": f"{cost.tokens:,}",
         "FLOPs in all": f"{cost.flops:.4g}",
     }

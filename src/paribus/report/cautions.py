@@ -164,9 +164,9 @@ def _(c: Context) -> Iterator[str]:
     holds = "does not hold" if c.verdict.evidence.state.quality == "Q?" else "holds"
     yield (
         f"{rates.treatment_events} of {rates.n_treatment} runs of {c.arm} and "
-        f"{rates.baseline_events} of {rates.n_baseline} of {c.base} diverged and are not in the "
-        f"change. Counted at the worst finite score, the change is {change_text(counted)}, Holm p "
-        f"{numbers.p_equals(counted.holm_p)}: the result {holds}."
+        f"{rates.baseline_events} of {rates.n_baseline} of {c.base} diverged and are not part of "
+        f"the change. Counted at the worst finite score, the change is {change_text(counted)}, "
+        f"Holm p {numbers.p_equals(counted.holm_p)}: the result {holds}."
     )
 
 

@@ -336,7 +336,8 @@ class _Builder:
             if any(c.tested for c in decided):
                 text += " and p" + ("; the word goes by Holm's p" if study.family > 1 else "")
         if any(verdict.word == "DESCRIPTIVE" for verdict in self.verdicts):
-            text += f". Fewer than {DESCRIPTIVE_BELOW} are described, not tested"
+            runs = "pairs" if study.is_paired else "runs per arm"
+            text += f". Fewer than {DESCRIPTIVE_BELOW} {runs} are described, not tested"
         if self.analysis.chosen_on_judged_text and any(is_of_text(v.metric) for v in self.verdicts):
             text += ". The arms were tuned on the same text, with other seeds"
         return f"{text}."

@@ -178,8 +178,8 @@ def controls(analysis: Analysis) -> Table:
         for (name, state, detail), shared in arms.items()
     ]
     caption = (
-        "Held: equal in every seed. Declared: the arm says that it differs. Not proven: nobody "
-        "could show it. Broken: differs, and the contrast is not analysed."
+        "Held: equal in every seed. Declared: the arm says that it differs. Not proven: the "
+        "records cannot show it. Broken: differs, so the contrast is not analysed."
     )
     return table_of("controls", caption, rows, "all else equal?")
 
@@ -189,7 +189,7 @@ def stability(analysis: Analysis) -> Table:
     study = analysis.study
     exact = "McNemar's" if study.is_paired else "Fisher's"
     caption = f"Trials that diverged or spiked: reference → arm. {exact} exact p of either."
-    caption += f" No spike can be seen in fewer than {study.stability.steps_needed} steps."
+    caption += f" No spike can be detected in fewer than {study.stability.steps_needed} steps."
     rows = [
         _pair(study, s)
         | {"diverged": _rates(s.diverged), "spiked": _rates(s.spiked)}

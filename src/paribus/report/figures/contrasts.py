@@ -82,7 +82,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "
-        f"{numbers.level(study.inference.alpha)} interval. Shapes go by the word."
+        f"{numbers.level(study.inference.alpha)} interval. Shapes show the word."
     )
     chart = alt.layer(*layers).properties(width=WIDTH, height=ROW_PIXELS * len(rows))
     return Figure(name, "endpoints", title, caption, chart, rows)
@@ -130,7 +130,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     if study.is_paired:
         slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
         drawn = alt.layer(slopes.encode(detail=alt.Detail("seed:N")), drawn)
-        caption = "Every seed is a line from its reference to its arm."
+        caption = "Each seed is a line from its reference to its arm."
     name, parts = f"pairs-{figure_name(metric)}", list(dict.fromkeys(row["part"] for row in rows))
     return Figure(name, "seeds", title, caption, panels(drawn, parts, name, own="x"), rows)
 

@@ -61,7 +61,7 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
         _only(lines, "mean"),
         _only(marks, "chosen"),
     ]
-    caption = "Lines are means over tuning seeds, which are dots. Diamonds are the best tried."
+    caption = "Dots are tuning seeds, lines their means. Diamonds mark the best value tried."
     chart = alt.layer(*layers)
     if is_single:
         chart = chart.properties(width=WIDTH, height=HEIGHT)
