@@ -4,7 +4,8 @@
     <cache>/index/<key>.json    digests and counts of texts and of token ids
 
 A key is a digest of everything that determines the content, so an entry never becomes stale. The
-cache may be deleted at any time, and is never part of a results folder."""
+cache may be deleted at any time, and is never part of a results folder.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ FORMAT = 6  # of the files of tokens
 
 
 def remembered(identity: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the cached value of `identity`; compute it with `make` and store it if missing."""
+    """Return the cached value for `identity`, computing and storing it if it is missing.
+
+    Args:
+        identity: everything that determines the value.
+        make: computes the value.
+    """
     file = cache_folder() / "index" / f"{digest(identity)}.json"
     with contextlib.suppress(OSError, ValueError):
         return json.loads(file.read_bytes())
@@ -38,7 +44,7 @@ def remembered(identity: dict[str, Any], make: Callable[[], dict[str, Any]]) -> 
 
 
 def signature(files: list[Path]) -> list[list[Any]]:
-    """Return path, size and timestamps of each file, to detect changes.
+    """Return the path, size, mtime and ctime of each file, to detect changes.
 
     The ctime is included because copying tools can set a file's mtime, but not its ctime.
     """
@@ -53,10 +59,16 @@ def signature(files: list[Path]) -> list[list[Any]]:
 def cached_tokens(
     identity: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], dtype: np.dtype[Any]
 ) -> tuple[Tokens, str]:
-    """Return the tokens of `identity` and their digest; make and store them if missing.
+    """Return tokens from the cache and their digest, creating the tokens if they are missing.
 
-    `make` yields arrays of any length. If two runs need the same tokens at once, only one makes
-    them. Raises ParibusError if the cache cannot be written or a cached file is damaged.
+    If several processes need the same tokens at once, only one creates them.
+
+    Args:
+        identity: everything that determines the tokens.
+        make: returns arrays of token ids, which are concatenated.
+        dtype: integer type of the stored ids.
+
+    Raises ParibusError if the cache cannot be written or a cached file is damaged.
     """
     name = digest(identity | {"format": FORMAT})
     file = cache_folder() / "tokens" / f"{name}.bin"
@@ -68,8 +80,8 @@ def cached_tokens(
                     _write(file, make(), dtype)
         except OSError as error:
             raise ParibusError(
-                f"cannot write the cache {file.parent}: {error.strerror}; make room, or set "
-                "PARIBUS_CACHE to another folder",
+                f"cannot write to the cache folder {file.parent} ({error.strerror}); free disk "
+                "space, or set PARIBUS_CACHE to another folder",
                 code="system",
             ) from None
     # An empty file cannot be mapped.
@@ -79,13 +91,14 @@ def cached_tokens(
     )
     if len(tokens) != known["n"]:
         raise ParibusError(
-            f"{file} is damaged; delete it to have the text tokenized again", code="unreadable"
+            f"the cached file {file} is damaged; delete it, and the text is tokenized again",
+            code="unreadable",
         )
     return tokens, known["digest"]
 
 
 def _write(file: Path, arrays: Iterable[np.ndarray], dtype: np.dtype[Any]) -> None:
-    """Write `arrays` one after the other, to a temporary file that is renamed when complete."""
+    """Write the concatenated `arrays` to `file` atomically, through a temporary file."""
     partial = file.with_suffix(".part")
     with open(partial, "wb") as content:
         for ids in arrays:

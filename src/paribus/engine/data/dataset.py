@@ -1,4 +1,4 @@
-"""Training and validation tokens of a study, read from its corpus, with their digests."""
+"""Training and validation tokens of a study, with their digests."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from paribus.errors import ParibusError
 
 @dataclass(frozen=True)
 class Dataset:
-    """The split text as token ids.
+    """Tokenized training and validation text of a study.
 
     Attributes:
-        train: [n_train] token ids, mapped from the cache. The sources of a mixture follow one
-            another.
-        validation: [n_validation] token ids, also mapped from the cache.
-        tokenizer: the tokenizer of all texts.
+        train: [n_train] token ids, memory-mapped from the cache. The sources of a mixture are
+            concatenated.
+        validation: [n_validation] token ids, also memory-mapped.
+        tokenizer: tokenizer used for all texts.
         windows: starts and order of the training windows.
         n_documents: number of documents in the corpus.
         digests: SHA-256 of the corpus, the vocabulary (or tokenizer file), the training and
             validation tokens, the validation text, the sources of a mixture, and the test text if
             there is one.
-        sources: the training texts, by name of the source.
+        sources: share and size of each training text, keyed by source.
         held_out: digest and counts of the validation text.
-        has_ends: whether documents are closed by a token.
-        test: the sealed part, if the study has one.
-        deduplicated: counts of removed text; empty without deduplication.
+        has_ends: whether documents end with an end-of-document token.
+        test: sealed test text, or None if the study has none.
+        deduplicated: counts of text before deduplication and of removed text, or {} if nothing is
+            deduplicated.
     """
 
     train: Tokens
@@ -56,7 +57,7 @@ class Dataset:
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids of the tokenizer."""
+        """Number of token ids in the vocabulary."""
         return self.tokenizer.vocab_size
 
     @property
@@ -66,12 +67,12 @@ class Dataset:
 
     @cached_property
     def token_classes(self) -> np.ndarray:
-        """[V] the class of every token id, as an index into TOKEN_CLASSES."""
+        """Class of each token id, [V], as an index into TOKEN_CLASSES."""
         return token_classes(self.tokenizer.vocabulary, self.tokenizer.end_of_document)
 
     @property
     def record(self) -> dict[str, object]:
-        """Description of the data for the records."""
+        """Sizes and digests of the data, as stored in a trial's record."""
         record: dict[str, object] = {
             "n_documents": self.n_documents,
             "train_tokens": len(self.train),
@@ -89,7 +90,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Training text of one source."""
+    """Share and size of the training text from one source."""
 
     share: float  # of the training windows
     n_tokens: int
@@ -99,9 +100,9 @@ class TrainingText:
 def load_dataset(data: Data, folder: Path) -> Dataset:
     """Read, tokenize and split the corpus that `data` names, and the sources of its mixture.
 
-    Training, validation and test text follow one another in the corpus, or are separate files.
-    Relative paths start at `folder`. Raises ParibusError if the text is missing, empty, not UTF-8,
-    or too short for one window on each side of the split, and if the tokenizer cannot be read or
+    The corpus is split into training, validation and test text, in this order, unless validation or
+    test text are separate files. Relative paths start at `folder`. Raises ParibusError if a text is
+    missing, empty, not UTF-8 or too short for one window, or if the tokenizer cannot be read or
     loses text.
     """
     texts = Texts.read(data, folder)
@@ -155,30 +156,39 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
 
 
 def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS) -> None:
-    """Raise ParibusError if there are fewer `tokens` than one window has."""
+    """Raise ParibusError if `tokens` are too few for one window."""
     if len(tokens) < data.seq_len + 1:
         text = f"corpus '{data.corpus}'" if source == CORPUS else f"source '{source}'"
         raise ParibusError(
-            f"{text} leaves {len(tokens)} {part} tokens, fewer than one window of seq_len + 1 = "
-            f"{data.seq_len + 1} (data.deduplicate = '{data.deduplicate}'); use more text or a "
-            "shorter data.seq_len",
+            f"{text} yields {len(tokens)} {part} tokens with data.deduplicate = "
+            f"'{data.deduplicate}', but one window needs data.seq_len + 1 = {data.seq_len + 1}; "
+            "use more text or reduce data.seq_len",
             code="too_few",
         )
 
 
 def _require_text(test: Scan, data: Data) -> None:
-    """Raise ParibusError if a sealed text is too short for one window, without reading it."""
+    """Raise ParibusError if the sealed test text is certainly too short for one window.
+
+    The text is not tokenized, because it is sealed. Each token has at least one byte or ends a
+    document.
+    """
     if test.n_bytes + test.n_documents <= data.seq_len:
         raise ParibusError(
-            f"the test part has {test.n_bytes} bytes, fewer than the tokens of one window, "
-            f"seq_len + 1 = {data.seq_len + 1}; seal more text with data.test_fraction or "
-            "data.test_path",
+            f"the test part ({test.n_bytes} bytes) is too short for one window of data.seq_len + 1 "
+            f"= {data.seq_len + 1} tokens; increase data.test_fraction, or set data.test_path to a "
+            "longer text",
             code="too_few",
         )
 
 
 def _join(texts: Mapping[str, Tokens], hashes: Mapping[str, str]) -> Tokens:
-    """Return the concatenation of `texts`, mapped from the cache."""
+    """Return the concatenated tokens of `texts`, memory-mapped from the cache.
+
+    Args:
+        texts: tokens of each source.
+        hashes: digest of each source's tokens.
+    """
     parts = list(texts.values())
     if len(parts) == 1:
         return parts[0]

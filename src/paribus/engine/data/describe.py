@@ -1,4 +1,4 @@
-"""Counts of held-out text that training repeats, and of the text that a trial consumes."""
+"""Counts of held-out text that the training text repeats, and of text that a trial trains on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from paribus.engine.data.tokens import windows
 from paribus.engine.setting import CORPUS
 
 MOST_TOKENS = 2**21
-"""Repetitions are counted in at most so many tokens of either split, from its beginning."""
+"""Number of tokens compared, from the start of each split; leakage uses the whole training text."""
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
-    """Return `duplicates`, the number of held-out passages that nearly repeat a training passage,
-    and `leakage`, the number of validation tokens in runs that the training text also contains."""
+    """Count the held-out text that the training text repeats.
+
+    Returns `duplicates`, with the number of validation passages that are near duplicates of a
+    training passage, and `leakage`, with the number of validation tokens in runs of RUN_TOKENS
+    tokens that the training text also contains.
+    """
     validation = dataset.validation[:MOST_TOKENS]
     edges = np.cumsum([source.n_tokens for source in dataset.sources.values()])[:-1]
     parts = [*np.split(dataset.train[:MOST_TOKENS], edges), validation]
@@ -37,9 +41,10 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
 def consumption(
     dataset: Dataset, seed: int, iterations: int, batch_size: int, seq_len: int
 ) -> dict[str, Any]:
-    """Return the windows, targets and bytes of each source in `iterations` batches of `seed`.
+    """Count the windows, target tokens and bytes of each source in a trial's batches.
 
-    A diverged trial counts as having consumed all its batches.
+    The batches are the first `iterations` for `seed`; a diverged trial counts as having consumed
+    all of them.
     """
     order, of_token = dataset.windows, dataset.tokenizer.bytes_per_token
     offsets = order.offsets if isinstance(order, Mixture) else {CORPUS: 0}

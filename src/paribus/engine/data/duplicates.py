@@ -1,8 +1,9 @@
-"""Duplicates in a corpus: counting and removal, also of held-out text from training text.
+"""Detection and removal of text repeated within a corpus, or between training and held-out text.
 
-Near duplicates have MinHash sketches of which at least NEAR_DUPLICATE_JACCARD are equal (Broder
-1997; Lee et al. 2022), found by rensa's locality-sensitive hashing. Similarity of whole documents
-misses a short document inside a long one; shared runs of tokens do not.
+Two texts are near duplicates if the share of equal values in their MinHash sketches is at least
+NEAR_DUPLICATE_JACCARD (Broder 1997; Lee et al. 2022); rensa's locality-sensitive hashing finds
+candidates. This similarity misses a short text inside a long document, so shared runs of tokens are
+also detected.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
 
 RUN_TOKENS = 50
-"""As in Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). Of characters,
-some nine words: chance and idiom end well before (in Shakespeare, between 30 and 40)."""
+"""Length of a run, in tokens or bytes.
+
+As in Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). 50 characters are
+about nine words, more than texts share by chance or idiom (in Shakespeare, 30 to 40 characters).
+"""
 SHINGLE_CHARACTERS = 9
 NEAR_DUPLICATE_JACCARD = 0.8
 MIN_PASSAGE_CHARACTERS = 100
-"""Headings, refrains and signatures recur in every text."""
+"""Minimum length of a compared passage; headings, refrains and signatures recur in any text."""
 BANDS, HASHES, HASH_SEED = 24, 120, 1  # finds all but 1 in 13,000 pairs at the threshold
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
@@ -33,13 +37,13 @@ END = b"\xff"  # of a document; UTF-8 has no such byte
 
 
 def passages(document: str) -> list[str]:
-    """Return the passages of a document: its parts between blank lines, except short ones."""
+    """Split a document at blank lines and return its passages, without short ones."""
     texts = (segment.strip() for segment in _SEGMENT.findall(document))
     return [text for text in texts if len(text) >= MIN_PASSAGE_CHARACTERS]
 
 
 def sketches(texts: Iterable[str]) -> list[Any]:
-    """Return a MinHash sketch of each text, ignoring case and kinds of white space."""
+    """Return a MinHash sketch of each text, ignoring case and kinds of whitespace."""
     # Imported here, since reading a finished study does not need it.
     from rensa import RMinHash  # type: ignore
 
@@ -53,7 +57,7 @@ def _shingles(text: str) -> list[str]:
 
 
 class NearIndex:
-    """Index of sketches that finds near duplicates of a sketch."""
+    """Index of MinHash sketches, for looking up near duplicates."""
 
     def __init__(self) -> None:
         from rensa import RMinHashLSH  # type: ignore
@@ -62,7 +66,7 @@ class NearIndex:
         self._sketches: list[Any] = []
 
     def has(self, sketch: Any) -> bool:
-        """Return whether the index has a near duplicate of `sketch`."""
+        """Return whether the index contains a near duplicate of `sketch`."""
         candidates = (self._sketches[key] for key in self._index.query(sketch))
         return any(sketch.jaccard(each) >= NEAR_DUPLICATE_JACCARD for each in candidates)
 
@@ -73,7 +77,7 @@ class NearIndex:
 
 
 def count_near(training: Iterable[str], validation: Iterable[str]) -> int:
-    """Count the texts of `validation` that nearly repeat one of `training`."""
+    """Count the validation texts that are near duplicates of a training text."""
     index = NearIndex()
     for sketch in sketches(dict.fromkeys(training)):
         index.add(sketch)
@@ -81,7 +85,10 @@ def count_near(training: Iterable[str], validation: Iterable[str]) -> int:
 
 
 def run_hashes(ids: np.ndarray) -> np.ndarray:
-    """Return polynomial hashes modulo 2^64 of all runs of ids, [n - RUN_TOKENS + 1] or empty."""
+    """Return a polynomial hash modulo 2^64 of each run in `ids`, [n - RUN_TOKENS + 1] uint64.
+
+    The result has length 0 if `ids` are shorter than a run.
+    """
     if len(ids) < RUN_TOKENS:
         return np.zeros(0, np.uint64)
     powers = np.uint64(_BASE) ** np.arange(RUN_TOKENS, dtype=np.uint64)[::-1]
@@ -89,7 +96,7 @@ def run_hashes(ids: np.ndarray) -> np.ndarray:
 
 
 def runs_of(texts: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the sorted hashes of all runs in some texts.
+    """Return the sorted, distinct hashes of all runs in `texts`.
 
     The probability of a false match between two texts is the product of their numbers of runs,
     divided by 2^64: about 1 in 20 million for two texts of a million runs.
@@ -98,14 +105,19 @@ def runs_of(texts: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def found_in(runs: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return for each run of `ids` whether it is one of sorted `runs`, bool."""
+    """Return whether each run in `ids` is in `runs`, as a boolean array.
+
+    Args:
+        runs: sorted hashes from `runs_of`.
+        ids: token ids or bytes.
+    """
     hashes = run_hashes(ids)
     before, until = (np.searchsorted(runs, hashes, side) for side in ("left", "right"))
     return until > before
 
 
 def count_in_training(train: Tokens, validation: np.ndarray) -> int:
-    """Count the tokens of `validation` in runs that also occur in `train`."""
+    """Count the tokens in `validation` that belong to a run that also occurs in `train`."""
     is_trained = np.zeros(max(len(validation) - RUN_TOKENS + 1, 0), bool)
     for ids in chunks(train, CHUNK_TOKENS, overlap=RUN_TOKENS - 1):
         is_trained |= found_in(runs_of([ids]), validation)
@@ -113,10 +125,16 @@ def count_in_training(train: Tokens, validation: np.ndarray) -> int:
 
 
 def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool], dict[str, int]]:
-    """Return, for each segment of `documents`, whether it repeats an earlier one; and counts.
+    """Find the segments of `documents` that repeat earlier text.
 
-    A segment is a part of a document between blank lines. If a document repeats an earlier one, all
-    its segments count as repeated. Short segments are not compared on their own.
+    A segment is the text between blank lines. If a whole document repeats an earlier one, all its
+    segments count as repeated. Short segments are not compared on their own.
+
+    Args:
+        documents: texts, in order.
+        is_near: whether a near duplicate of an earlier segment counts as repeated.
+
+    Returns (whether each segment is repeated, counts of documents, passages and bytes).
     """
     repeated, index = list[bool](), NearIndex()
     documents_seen, passages_seen = set[bytes](), set[bytes]()
@@ -160,16 +178,20 @@ def drop_repetitions(documents: Iterable[str], repeated: Iterable[bool]) -> Iter
 
 
 def _is_new(text: str, seen: set[bytes]) -> bool:
-    """Add the hash of a text to `seen`; return whether it was new."""
+    """Add the hash of `text` to `seen`, and return whether it was new."""
     n = len(seen)
     seen.add(hashlib.blake2b(text.encode(), digest_size=16).digest())
     return len(seen) > n
 
 
 def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
-    """Yield `documents` without the lines in which one of the `runs` of bytes ends.
+    """Yield `documents` without the lines in which a run in `runs` ends.
 
-    A line of more than 1,000 characters is split into parts.
+    A line of more than 1,000 characters is treated as several lines.
+
+    Args:
+        documents: texts, in order.
+        runs: sorted hashes of byte runs, from `runs_of`.
     """
     tail = b""  # of what was kept: the longest part of a run
     for text in documents:

@@ -1,10 +1,11 @@
-"""Training batches: starts of windows, and the windows of each step.
+"""Training batches: the possible windows of a text, and the windows that each step trains on.
 
 Batch t of a seed is a pure function of (seed, t). It does not depend on the arm, the device, the
 number of workers or the frequency of evaluation. A running digest verifies this.
 
-Axes: B windows of a batch, T tokens of a window, n available windows, S sources of a mixture, M
-windows of a period."""
+Axes: B windows in a batch, T inputs in a window, n available windows, S sources in a mixture, M
+windows in a period of a mixture's schedule.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +31,18 @@ ROUNDS = 8
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of a text of `n_tokens`, and their order in training.
+    """Training windows of a text, and the order in which they are used.
 
-    A window is seq_len + 1 tokens: seq_len inputs, and as many targets, shifted by one. Every step
-    trains on exactly batch_size x seq_len targets, however windows are packed or ordered.
+    A window has seq_len + 1 tokens: seq_len inputs, and the same number of targets, shifted by one.
+    Every step trains on exactly batch_size x seq_len targets, however windows are packed or
+    ordered.
 
     Attributes:
-        n_tokens: number of tokens of the training text.
-        seq_len: number of inputs of a window, T.
+        n_tokens: number of tokens in the training text.
+        seq_len: number of inputs in a window, T.
         order: `sampled` draws with replacement; `epoch` uses every window once per epoch.
-        places: [n] possible starts of windows; None if windows may start anywhere (`sampled`), or
-            at every seq_len-th token (`epoch`).
+        places: [n] possible starts of windows; None if windows may start at any token (`sampled`),
+            or at every seq_len-th token (`epoch`).
     """
 
     n_tokens: int
@@ -57,13 +59,17 @@ class Windows:
         return (self.n_tokens - 1) // self.seq_len
 
     def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
-        """Return the starts [B] of the windows of batch `t` of `seed`, int64."""
+        """Return the window starts of batch `t` for `seed`, [B] int64."""
         return self.chosen(seed, t * batch_size + np.arange(batch_size), t)
 
     def chosen(self, seed: int, items: np.ndarray, t: int, *source: str) -> np.ndarray:
-        """Return the starts [B] of the windows numbered `items` of batch `t`, int64.
+        """Return the starts of the windows numbered `items` in training order, [B] int64.
 
-        `source` is the text's name in a mixture.
+        Args:
+            seed: seed of the trial.
+            items: numbers of the windows, counted from the start of training.
+            t: index of the batch.
+            source: name of the text, if it is part of a mixture.
         """
         n = len(self)
         if self.order == "sampled":
@@ -76,7 +82,10 @@ class Windows:
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
-    """Return the window of each item: item i is the (i mod n)-th window of epoch i div n."""
+    """Return the window index of each item, int64, if every epoch uses all `n` windows once.
+
+    Item i is window number i mod n in epoch i div n.
+    """
     epochs, places = np.divmod(items, n)
     result = np.empty(len(items), np.int64)
     for epoch in np.unique(epochs):
@@ -86,10 +95,11 @@ def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
 
 
 def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
-    """Apply to `places` the permutation of 0 ... n - 1 that (seed, *epoch) determines; int64.
+    """Apply an epoch's pseudorandom permutation of 0, ..., n - 1 to `places`; return int64.
 
-    A Feistel network (Luby & Rackoff 1988) over the next power of four, walked until it is below n
-    (Black & Rogaway 2002): any slice of an epoch can be computed independently, without a table.
+    The permutation depends only on (seed, *epoch). It is a Feistel network (Luby & Rackoff 1988)
+    over the next power of four, applied again while a result is not below n (cycle walking: Black &
+    Rogaway 2002). Any slice of an epoch can be computed independently, without a table.
     """
     keys = stream(seed, "epoch", *epoch).integers(2**64, size=ROUNDS, dtype=np.uint64)
     half = max((max(n - 1, 1).bit_length() + 1) // 2, 1)
@@ -100,7 +110,7 @@ def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.nda
 
 
 def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
-    """Permute integers of 2 x `half` bits."""
+    """Permute integers of 2 * `half` bits with a Feistel network."""
     bits, mask = np.uint64(half), np.uint64(2**half - 1)
     left, right = x >> bits, x & mask
     for key in keys:
@@ -116,18 +126,18 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -> np.ndarray:
-    """Return the starts [n] of windows packed by documents, in the order of the text.
+    """Return the starts of windows packed by documents, [n] uint64, in text order.
 
     A window begins with a document and is filled with the following ones. The next window begins
-    with the first document that did not fit, so that every document of up to seq_len + 1 tokens is
-    complete in some window. A longer document continues every seq_len tokens. The last window ends
-    with the text. The start of a cut document is repeated; the record counts how often each token
-    was a target. Raises ParibusError for a single document.
+    with the first document that did not fit, so every document of up to seq_len + 1 tokens is
+    complete in some window, and the start of a cut document is repeated. A longer document
+    continues every seq_len tokens. The last window ends with the text. Raises ParibusError if the
+    text is a single document.
     """
     if end_of_document is None:
         raise ParibusError(
-            "data.pack = 'documents' needs several documents, and the text is a single one; "
-            "use data.pack = 'stream'",
+            "data.pack = 'documents' needs several documents, but the text is a single one; "
+            "set data.pack = 'stream'",
             code="conflict",
         )
     last = len(tokens) - seq_len - 1
@@ -142,7 +152,7 @@ def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -
 
 
 def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
-    """Yield the position after each document; the last document may lack an end token."""
+    """Yield the position after each document; the last may lack an end-of-document token."""
     begin, end = 0, -1
     for ids in chunks(tokens):
         for end in (np.flatnonzero(ids == end_of_document) + begin + 1).tolist():
@@ -154,12 +164,12 @@ def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Windows of several texts, which are concatenated in the training tokens.
+    """Training windows from several texts, in fixed shares.
 
     Attributes:
-        windows: windows of each text, by name of its source.
-        shares: share of the windows of each text; they add up to 1.
-        offsets: start of each text in the training tokens.
+        windows: windows of each text, keyed by source.
+        shares: share of training windows from each text; the shares sum to 1.
+        offsets: start of each text in the training tokens, which are the concatenated texts.
     """
 
     windows: Mapping[str, Windows]
@@ -171,7 +181,7 @@ class Mixture:
         return sum(map(len, self.windows.values()))
 
     def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
-        """Return the starts [B] of the windows of batch `t` of `seed`, int64."""
+        """Return the window starts of batch `t` for `seed`, [B] int64."""
         sources = self.sources(t, batch_size)
         before = self.counts(t * batch_size)
         starts = np.empty(batch_size, np.int64)
@@ -182,12 +192,12 @@ class Mixture:
         return starts
 
     def sources(self, t: int, batch_size: int) -> np.ndarray:
-        """Return the source [B] of each window of batch `t`, as an index into `windows`."""
+        """Return the source of each window in batch `t`, [B], as an index into `windows`."""
         items = t * batch_size + np.arange(batch_size)
         return self._schedule[items % len(self._schedule)]
 
     def counts(self, n: int) -> np.ndarray:
-        """Return the number [S] of windows of each source among the first `n`."""
+        """Return how many of the first `n` training windows come from each source, [S]."""
         periods, rest = divmod(n, len(self._schedule))
         in_periods = periods * np.bincount(self._schedule, minlength=len(self.windows))
         return in_periods + np.bincount(self._schedule[:rest], minlength=len(self.windows))
@@ -200,11 +210,15 @@ class Mixture:
 
 @cache
 def _schedule(parts: tuple[int, ...]) -> np.ndarray:
-    """Return a schedule [M] of sources: among its first j, each has its share of j to within one.
+    """Return the order in which sources provide windows, [M] source indices.
 
-    Tijdeman 1980, The chairman assignment problem: among the sources that may be chosen without
+    Among the first j windows, each source's count differs from its share of j by less than one
+    (Tijdeman 1980, The chairman assignment problem): among the sources that may be chosen without
     getting ahead by more than 1 - 1/(2 S - 2), choose the one that would be the first to fall
     behind by that much.
+
+    Args:
+        parts: share of each source, in units of 1 / sum(parts).
     """
     total = sum(parts)
     if len(parts) == 1:
@@ -226,10 +240,10 @@ FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
 
 
 def starts_of_step(order: Windows | Mixture, seed: int, t: int, setting: Setting) -> np.ndarray:
-    """Return the starts [B] of the windows of step `t` of `seed`, int64.
+    """Return the window starts of step `t` for `seed`, [B] int64.
 
-    With a growing batch, the steps split the windows of a run with constant batches of the last
-    size, in the same order.
+    With a growing batch, the run uses the same windows in the same order as a run with constant
+    batches of the final size; only the division into steps differs.
     """
     size = setting.training.largest_batch
     first, end = setting.windows_before(t), setting.windows_before(t + 1)
@@ -246,15 +260,15 @@ def batch(
     seq_len: int,
     order: Windows | Mixture | None = None,
 ) -> np.ndarray:
-    """Return batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
+    """Return batch `t` for `seed`, [batch_size, seq_len + 1] int64 token ids.
 
-    `order` determines where windows start: by default anywhere in `tokens`, uniformly and with
-    replacement (as in nanoGPT). Inputs are `[:, :-1]` and targets `[:, 1:]`.
+    Inputs are `[:, :-1]` and targets `[:, 1:]`. `order` determines where windows start; by default,
+    starts are drawn uniformly from `tokens`, with replacement (as in nanoGPT).
     """
     starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size)
     return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 
 def extend_digest(running: str, windows: np.ndarray) -> str:
-    """Return the running digest of all batches, extended by the windows of the newest one."""
+    """Return the running digest of all batches, updated with the windows of the latest batch."""
     return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

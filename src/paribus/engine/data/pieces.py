@@ -1,7 +1,7 @@
-"""Documents in pieces of bounded length, so that none has to fit into memory.
+"""Documents cut into pieces of bounded length, so that no document has to fit into memory.
 
-The cuts affect the tokens of a BPE tokenizer, so they depend only on the text, and not on how it is
-read or who encodes it.
+Cuts can change the tokens of a BPE tokenizer, so they depend only on the text, not on how it is
+read or encoded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 PIECE_CHARACTERS = 2**20
-"""Shorter documents are never cut."""
+"""Minimum length of every piece but the last; documents up to this length are never cut."""
 
 # Before white space between two words. The pre-tokenizers of GPT-2, GPT-4 and Llama 3 begin a piece
 # of their own there, so that the tokens are those of the whole text. An underscore is of no word:
@@ -27,9 +27,9 @@ class Piece(NamedTuple):
     """Part of a document.
 
     Attributes:
-        text: the characters, at least one.
-        document: number of its document, from 0.
-        is_last: whether it is the last piece of its document.
+        text: text of the piece, at least one character.
+        document: index of the document among all nonempty documents.
+        is_last: whether this is the last piece of the document.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
 
 
 def pieces(texts: Iterable[Document]) -> Iterator[Piece]:
-    """Yield every piece of all `texts`, skipping empty documents."""
+    """Yield the pieces of all documents in `texts`, skipping empty documents."""
     number = 0
     for document in texts:
         before = ""
@@ -52,13 +52,13 @@ def pieces(texts: Iterable[Document]) -> Iterator[Piece]:
 
 
 def documents(parts: Iterable[Piece]) -> Iterator[str]:
-    """Join pieces into documents."""
+    """Yield the documents, joined from their pieces."""
     for _, document in groupby(parts, key=lambda piece: piece.document):
         yield "".join(piece.text for piece in document)
 
 
 def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
-    """Cut the concatenated `texts` into pieces of `length` to 2 `length` characters.
+    """Cut the concatenated `texts` into pieces of `length` to 2 * `length` characters.
 
     A piece ends between two words if possible. The last piece may be shorter.
     """
@@ -80,7 +80,7 @@ def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
 
 
 def _place(text: str, length: int) -> int:
-    """Return the end of the first piece of `text`, between `length` and 2 `length`."""
+    """Return the position of the first cut in `text`, from `length` to 2 * `length`."""
     # One character more, which the rule looks at.
     match = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
     return min(match.start() if match else len(text), 2 * length)

@@ -1,4 +1,4 @@
-"""A text to tokenize: its digest and counts from one pass, its tokens from a second one."""
+"""Texts to tokenize: one pass computes digest and counts, a second one the tokens."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from paribus.engine.setting import Data
 
 @dataclass(frozen=True)
 class Scan:
-    """Digest and counts of a text, from one pass over it."""
+    """Digest and counts of a text, computed in one pass."""
 
-    digest: str  # SHA-256 of its bytes; of several documents, of the list of their digests
-    n_documents: int  # documents that have any text; a last one that is cut off counts
+    digest: str  # SHA-256 of the bytes; for several documents, of the list of their digests
+    n_documents: int  # nonempty documents, including a last one that is cut off
     n_bytes: int  # UTF-8 bytes
     n_characters: int  # characters
     characters: str  # every character, in code-point order
 
     @property
     def places(self) -> int:
-        """Number of places in the text, as `Text.part` counts them."""
+        """Length of the text, in the positions that `Text.part` uses."""
         return self.n_characters + (self.n_documents if self.n_documents > 1 else 0)
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that can be read again."""
+    """Text that can be read repeatedly."""
 
-    identity: dict[str, Any]  # whatever decides the text
+    identity: dict[str, Any]  # everything that determines the text
     read: Callable[[], Iterable[Piece]]  # reads its pieces
     known: Scan | None = None  # its scan, if it was read before
 
@@ -54,27 +54,33 @@ class Text:
         return Scan(**remembered({"scan": 4} | self.identity, lambda: asdict(scan(self.read()))))
 
     def tokens(self, tokenizer: Tokenizer, ends: bool) -> tuple[Tokens, str]:
-        """Return token ids and their digest. With `ends`, each document is closed by its
-        end-of-document token. Raises ParibusError if the tokenizer loses text."""
+        """Return the token ids of the text, and their digest.
+
+        Args:
+            tokenizer: tokenizer that encodes the text.
+            ends: whether an end-of-document token follows each document.
+
+        Raises ParibusError if the tokenizer loses text.
+        """
         identity = self.identity | {"tokenizer": tokenizer.digest, "ends_of_document": ends}
         dtype = np.dtype(tokenizer.dtype)
         return cached_tokens(identity, lambda: encoded(self.read(), tokenizer, ends), dtype)
 
     def part(self, start: int, stop: int) -> Text:
-        """Return the text from place `start` to `stop`; a character or document end is one place.
+        """Return the part of the text from position `start` to `stop`.
 
-        A character tokenizer counts tokens in the same way. The end of a single document is not
-        counted.
+        Each character and each document end takes one position, like a token of a character
+        tokenizer. The end of a single document is not counted.
         """
         identity = self.identity | {"span": [start, stop]}
         return Text(identity, lambda: _between(self.read(), start, stop))
 
 
 def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
-    """Yield the pieces from place `start` to `stop`; see `Text.part`.
+    """Yield the pieces of a text from position `start` to `stop`; see `Text.part`.
 
-    If a document is cut, its first part has no end. An end belongs to the text before it. All of
-    `pieces` is read.
+    If a document is cut, its first part is not marked as ended. The end of a document belongs to
+    the text before it. All of `pieces` are read.
     """
     at = 0
     for piece in pieces:
@@ -86,10 +92,10 @@ def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
 
 
 def read_text(data: Data, folder: Path) -> Text:
-    """Return the text that `data` names, scanned; relative paths start at `folder`.
+    """Scan the text that `data` names, and return it.
 
-    The scan comes from the cache if the files have not changed. Raises ParibusError if the text
-    cannot be read.
+    The scan comes from the cache if the files have not changed. Relative paths start at `folder`.
+    Raises ParibusError if the text cannot be read.
     """
     corpus = find_corpus(data, folder)
 
@@ -106,7 +112,7 @@ def read_text(data: Data, folder: Path) -> Text:
 
 
 def scan(pieces: Iterable[Piece]) -> Scan:
-    """Return digest and counts of the text in `pieces`."""
+    """Compute the digest and counts of the text in `pieces`."""
     running, characters, n_characters = _TextDigest(), set[str](), 0
     for piece in pieces:
         running.add(piece)
@@ -117,8 +123,11 @@ def scan(pieces: Iterable[Piece]) -> Scan:
 
 
 class _TextDigest:
-    """Running SHA-256 of a text: of its bytes, or of the list of digests of several documents
-    (equal to `digests.digest` of that list)."""
+    """Incremental SHA-256 of a text.
+
+    The digest of a single document is the hash of its bytes. The digest of several documents is the
+    hash of the list of their digests, equal to `digests.digest` of this list.
+    """
 
     def __init__(self) -> None:
         self.n_bytes = self.n_documents = 0
@@ -128,7 +137,7 @@ class _TextDigest:
         self._is_open = False
 
     def add(self, piece: Piece) -> None:
-        """Add the next piece."""
+        """Update the digest with the next piece."""
         content = piece.text.encode()
         self._document.update(content)
         self.n_bytes += len(content)
@@ -144,7 +153,7 @@ class _TextDigest:
         self._document = hashlib.sha256()
 
     def finish(self) -> str:
-        """Return the digest."""
+        """Return the hexadecimal digest of the text."""
         if self._is_open:
             self._close()
         if self.n_documents == 1:
@@ -154,7 +163,10 @@ class _TextDigest:
 
 
 def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterator[np.ndarray]:
-    """Yield the token ids of each piece in order, encoded on all cores."""
+    """Yield the token ids of each piece in order, encoding several pieces in parallel.
+
+    With `ends`, an end-of-document token follows each document.
+    """
     end = np.array([tokenizer.end_of_document] if ends else [], tokenizer.dtype)
     cores = os.cpu_count() or 1
 

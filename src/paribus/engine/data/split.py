@@ -1,6 +1,7 @@
-"""Splits of a text: training part, validation part, and a test part sealed until the verdict.
+"""Splits of a text into training, validation and test part; the test part is sealed at first.
 
-Boundaries are positions in the text, so that every tokenizer is evaluated on the same bytes."""
+Boundaries are positions in the text, so every tokenizer is evaluated on the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +33,10 @@ Rates = dict[str, int]
 
 @dataclass(frozen=True)
 class SealedPart:
-    """Test text that nothing reads before it is opened: no training, evaluation or task.
+    """Test text that training, evaluation and tasks do not use before it is opened.
 
     Attributes:
-        text: its digest and counts.
+        text: digest and counts of the text.
     """
 
     text: Scan = field(repr=False)
@@ -43,21 +44,25 @@ class SealedPart:
 
 
 def open_test(test: SealedPart | None, opened: Mapping[str, str]) -> Tokens:
-    """Return the tokens of the test part, which `opened` (test_part.json) has on record.
+    """Return the tokens of the test part, after it was opened.
 
-    Raises ParibusError if the text is not the one that was opened.
+    Args:
+        test: sealed part of the study's text, if any.
+        opened: content of test_part.json, with the `digest` of the text that was opened.
+
+    Raises ParibusError if the text differs from the one that was opened.
     """
     if test is None or test.text.digest != opened["digest"]:
         raise ParibusError(
-            f"the test part is not the text that was opened, which has SHA-256 "
-            f"{opened['digest'][:12]}...; restore the text",
+            f"the test part differs from the text that was opened (SHA-256 "
+            f"{opened['digest'][:12]}...); restore that text",
             code="different",
         )
     return test._open()
 
 
 def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
-    """Raise ParibusError if held-out text is also trained on, or held out twice.
+    """Raise ParibusError if a held-out text is also used for training, or is held out twice.
 
     Texts are compared by digest. A copy has the digest of the original, compressed or not, and so
     does a folder that contains only the copy. If a part of the corpus is held out, the whole corpus
@@ -71,14 +76,14 @@ def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
             if second != name and scan.digest == scans[name].digest:
                 raise ParibusError(
                     f"{_key_of(data, name)} and {_key_of(data, second)} have the same text "
-                    f"({scan.digest}); held-out text must not be used twice: remove it from one of "
-                    "them",
+                    f"(SHA-256 {scan.digest}), but held-out text must not be used twice; remove it "
+                    "from one of them",
                     code="conflict",
                 )
 
 
 def _key_of(data: Data, name: str) -> str:
-    """Return the study key that names a text."""
+    """Return the study key that selects the text `name`."""
     if name in (VALIDATION, TEST):
         is_file = getattr(data, f"{name}_path") is not None
         return f"data.{name}_path" if is_file else f"data.{name}_fraction"
@@ -87,13 +92,15 @@ def _key_of(data: Data, name: str) -> str:
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of `data`, each scanned once.
+    """All texts of a study, each scanned once.
 
     Attributes:
+        data: data section of the study.
         texts: texts by name: `corpus`, part of which may be held out; the other sources of the
             mixture; and `validation` and `test` if these are separate files.
         scans: digest and counts of each text.
-        tokenizer: tokenizer of all texts. A separate test file adds no characters to it.
+        tokenizer: tokenizer of all texts. A character tokenizer does not know characters that only
+            a separate test file contains.
     """
 
     data: Data
@@ -103,14 +110,15 @@ class Texts:
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
-        """Read all texts. Raises ParibusError if one is missing or cannot be tokenized."""
+        """Scan all texts. Raises ParibusError if one is missing or cannot be tokenized."""
         sources = {CORPUS: data} | {name: data.for_source(name) for name in data.other_sources}
         for name, path in ((VALIDATION, data.validation_path), (TEST, data.test_path)):
             if path is not None:
                 if data.path is None:
                     raise ParibusError(
-                        f"data.{name}_path = '{path}' has the format of data.path, which the "
-                        f"corpus '{data.corpus}' does not read; use data.{name}_fraction",
+                        f"data.{name}_path = '{path}' needs a corpus in files, but data.path is "
+                        f"not set (data.corpus = '{data.corpus}'); set data.path, or use "
+                        f"data.{name}_fraction instead",
                         code="conflict",
                     )
                 sources[name] = data.model_copy(update={"path": path})
@@ -122,22 +130,23 @@ class Texts:
         unknown = set(scans[TEST].characters) - known if TEST in scans else set()
         if unknown and isinstance(tokenizer, CharacterTokenizer):
             raise ParibusError(
-                f"the test text has the character {min(unknown)!r}, and the texts for training "
-                "and validation do not, so no model can predict it; remove it, or use a "
-                "BPE tokenizer"
+                f"the test text contains the character {min(unknown)!r}, but the training and "
+                "validation texts do not, so no model can predict it; remove it, or set "
+                "data.tokenizer to a BPE tokenizer"
             )
         return cls(data, texts, scans, tokenizer)
 
     @property
     def has_ends(self) -> bool:
-        """True if documents end with a token, which is the case if any text has several."""
+        """Whether documents end with an end-of-document token: any text has several documents."""
         return any(scan.n_documents > 1 for scan in self.scans.values())
 
     def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:
-        """Return the tokens and the digest of the part `name`.
+        """Return the tokens of `text`, the part called `name`, and their digest.
 
-        Only the held-out text itself decides whether its documents end with a token, because arms
-        with other training texts are scored on the same tokens.
+        In a held-out part, documents end with a token only if the held-out text has several. This
+        does not depend on the training texts, so arms with different training texts are scored on
+        the same tokens.
         """
         ends = self.has_ends
         if name in (VALIDATION, TEST):
@@ -145,10 +154,11 @@ class Texts:
         return text.tokens(self.tokenizer, ends)
 
     def split(self) -> tuple[dict[str, Text], list[Rates]]:
-        """Return the held-out and training texts, by name of their source; and the counts of text
-        that deduplication removed from each source.
+        """Split the texts into training and held-out parts, and deduplicate them if requested.
 
-        Raises ParibusError if held-out text is also trained on.
+        Returns (text of each source and of `validation` and `test`, deduplication counts of each
+        source). The counts are [] without deduplication. Raises ParibusError if held-out text is
+        also used for training.
         """
         is_whole = self.data.deduplicate == "none"
         parts, rates = (self._in_a_row(), []) if is_whole else self._deduplicated()
@@ -192,7 +202,7 @@ class Texts:
 
     @cached_property
     def _parts(self) -> dict[str, Parts]:
-        """The deduplicated text of each source."""
+        """Deduplicated parts of each source."""
         data, mode = self.data, self.data.deduplicate
         read = {n: partial(lambda text: documents(text.read()), t) for n, t in self.texts.items()}
         own = {name: Part(read[name]) for name in (VALIDATION, TEST) if name in read}
@@ -206,10 +216,10 @@ class Texts:
 
 @dataclass(frozen=True)
 class Part:
-    """Documents that are read again by every iteration over their pieces."""
+    """Documents that are read again on each iteration over their pieces."""
 
     read: Callable[[], Iterable[str]]  # reads the documents
-    is_open: bool = False  # whether the last document goes on elsewhere
+    is_open: bool = False  # whether the last document continues in another part
 
     def __iter__(self) -> Iterator[Piece]:
         before = None
@@ -222,13 +232,16 @@ class Part:
 
     @property
     def n_bytes(self) -> int:
-        """Number of UTF-8 bytes of the documents."""
+        """Number of UTF-8 bytes in the documents."""
         return sum(len(text.encode()) for text in self.read())
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A deduplicated and split corpus; `rates` counts what was removed."""
+    """Training, validation and test part of a deduplicated corpus.
+
+    `rates` counts the text before deduplication and the removed text.
+    """
 
     train: Part
     validation: Part
@@ -239,11 +252,16 @@ class Parts:
 def deduplicated(
     read: Callable[[], Iterable[str]], mode: str, validation: Part | float, test: Part | float
 ) -> Parts:
-    """Deduplicate and split the documents of `read`; no held-out run remains in training.
+    """Deduplicate and split documents, removing runs of held-out text from the training part.
 
-    `mode` is `held-out`, or `exact` or `near`, which also remove documents and passages that repeat
-    an earlier one. `validation` and `test` are separate texts, or shares of the characters. Memory
-    grows with the longest document, the held-out text and the number of passages.
+    Memory use grows with the longest document, the held-out text and the number of passages.
+
+    Args:
+        read: reads the documents.
+        mode: `held-out`, or `exact` or `near`, which also remove documents and passages that repeat
+            an earlier one.
+        validation: separate validation text, or share of the characters.
+        test: separate test text, or share of the characters.
     """
     kept, rates = read, {"bytes": Part(read).n_bytes}
     if mode != "held-out":
@@ -267,8 +285,10 @@ def deduplicated(
 
 
 def _line_ends(texts: Iterable[str], places: list[int]) -> tuple[list[int], list[bool]]:
-    """Return each of `places` (in characters) moved to the end of its line, and whether it is
-    inside a document."""
+    """Move each of `places`, positions in characters, to the end of its line.
+
+    Returns (new positions, whether each is inside a document).
+    """
     begin, moved, are_inside = 0, list(places), [False] * len(places)
     for text in texts:
         for i, place in enumerate(places):
@@ -280,7 +300,7 @@ def _line_ends(texts: Iterable[str], places: list[int]) -> tuple[list[int], list
 
 
 def _between(texts: Iterable[str], first: int, last: int) -> Iterator[str]:
-    """Yield the text from character `first` to `last` of the concatenated `texts`."""
+    """Yield characters `first` to `last` of the concatenated `texts`, text by text."""
     begin = 0
     for text in texts:
         if part := text[max(first - begin, 0) : max(last - begin, 0)]:

@@ -1,7 +1,7 @@
-"""Tokenizers: of characters, and byte-level BPE from a Hugging Face `tokenizer.json`.
+"""Character tokenizer, and byte-level BPE from a Hugging Face `tokenizer.json`.
 
-BPE is byte-level (Radford et al. 2019), so that no text is lost: tokens and texts are strings of
-bytes. Each character belongs to exactly one token, that of its first byte.
+Byte-level BPE (Radford et al. 2019) loses no text, because tokens are strings of bytes. A character
+that spans several tokens is counted for the token with its first byte.
 
 Axis: V vocabulary.
 """
@@ -47,9 +47,9 @@ class Tokenizer:
 
     Attributes:
         digest: SHA-256 of everything that determines the ids of a text.
-        pieces: [V] the bytes of each token id, in UTF-8.
-        special: [V] whether an id is a special token, which stands for no text.
-        end_of_document: the token between documents, or None.
+        pieces: [V] UTF-8 bytes of each token.
+        special: [V] whether each token is special, that is, represents no text.
+        end_of_document: id of the end-of-document token, or None.
     """
 
     digest: str
@@ -58,23 +58,24 @@ class Tokenizer:
     end_of_document: int | None
 
     def encode(self, text: str) -> np.ndarray:
-        """Return token ids, int64. Raises ParibusError for an unknown character."""
+        """Return the token ids of `text`, int64. Raises ParibusError for an unknown character."""
         raise NotImplementedError
 
     def unknown_in(self, text: str) -> set[str]:
-        """Return the characters of `text` that have no id."""
+        """Return the characters in `text` that the tokenizer cannot encode."""
         return set()
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, special ones included."""
+        """Number of token ids, including special tokens."""
         return len(self.pieces)
 
     @property
     def vocabulary(self) -> list[str]:
-        """Text of every token id, [V]; an incomplete character becomes U+FFFD.
+        """Decoded text of each token, [V].
 
-        U+FFFD is a symbol, so a token with nothing else is in the class punctuation.
+        An incomplete character is decoded as U+FFFD. This is a symbol, so a token that contains
+        nothing else has the class punctuation.
         """
         return [piece.decode("utf-8", "replace") for piece in self.pieces]
 
@@ -88,7 +89,7 @@ class Tokenizer:
 
     @property
     def bytes_per_token(self) -> np.ndarray:
-        """Number of UTF-8 bytes of each token, [V]; 0 for special tokens."""
+        """Number of UTF-8 bytes in each token, [V]; 0 for special tokens."""
         return self._per_token(len)
 
     def _per_token(self, count: Callable[[bytes], int]) -> np.ndarray:
@@ -97,16 +98,16 @@ class Tokenizer:
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
-        """Smallest integer type that holds every id."""
+        """Integer type for token ids: uint16 if it can hold all of them, otherwise uint32."""
         return np.uint16 if self.vocab_size <= 2**16 else np.uint32
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Return the text of `ids`, without incomplete characters."""
+        """Decode `ids` to text, dropping incomplete characters."""
         content = b"".join(map(self.pieces.__getitem__, np.asarray(ids, np.int64).tolist()))
         return content.decode("utf-8", "ignore")
 
     def documents(self, ids: np.ndarray) -> list[str]:
-        """Return the nonempty documents in `ids`, without their end tokens."""
+        """Decode `ids` to nonempty documents, without end-of-document tokens."""
         end = self.end_of_document
         ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
         # Where documents begin once their ends are taken out.
@@ -115,29 +116,37 @@ class Tokenizer:
         return [text for text in texts if text]
 
     def encode_checked(self, text: str, where: str) -> np.ndarray:
-        """Return the ids of `text`; raise ParibusError if they lose text or contain an end token.
+        """Encode `text`, and check that decoding restores it.
 
-        `where` names the text in errors.
+        `where` names the text in error messages. Returns token ids of type `dtype`. Raises
+        ParibusError if text is lost, or if it is encoded as an end-of-document token.
         """
         ids = self.encode(text)
         if self.end_of_document is not None and (ids == self.end_of_document).any():
             raise ParibusError(
-                f"{where} has the text {self.pieces[self.end_of_document].decode()!r}, which the "
-                "tokenizer reads as the end of a document; mark the token as special in its file"
+                f"{where} contains {self.pieces[self.end_of_document].decode()!r}, which the "
+                "tokenizer encodes as the end-of-document token; mark this token as special in the "
+                "tokenizer file"
             )
         if self.decode(ids) != text:
             raise ParibusError(
-                f"the tokenizer loses text of {where}, which begins with {text[:SHOWN]!r}; use a "
-                "tokenizer without normalizer and prefix space, or normalise the text first"
+                f"the tokenizer loses text in {where}, which begins with {text[:SHOWN]!r}; use a "
+                "tokenizer without a normalizer and without a prefix space, or normalize the text "
+                "first"
             )
         return ids.astype(self.dtype)
 
 
 def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Tokenizer:
-    """Return the tokenizer that `data` names, for a text with these sorted `characters`.
+    """Return the tokenizer that `data` names.
 
-    `ends` says whether documents end with a token. A relative path starts at `folder`. Raises
-    ParibusError for a file that cannot be read, is not a byte-level BPE tokenizer, or lacks a
+    Args:
+        data: data section of the study.
+        characters: vocabulary of a character tokenizer.
+        ends: whether documents end with an end-of-document token.
+        folder: folder where relative paths start.
+
+    Raises ParibusError if a file cannot be read, is not a byte-level BPE tokenizer, or lacks a
     required end-of-document token.
     """
     if data.tokenizer == "character":
@@ -148,8 +157,8 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
     )
     if ends and tokenizer.end_of_document is None:
         raise ParibusError(
-            "several documents need an end-of-document token, and the file of data.tokenizer has "
-            f"none of {', '.join(ENDS_OF_DOCUMENT)}; add one to it"
+            "several documents need an end-of-document token, but the file of data.tokenizer has "
+            f"none of {', '.join(ENDS_OF_DOCUMENT)}; add one of these tokens to the file"
         )
     return tokenizer
 
@@ -157,10 +166,13 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
 def token_classes(vocabulary: Sequence[str], end_of_document: int | None) -> np.ndarray:
     """Return the class of every token id, [V] int64, as an index into TOKEN_CLASSES.
 
-    `vocabulary` is the decoded text of each id. A token with several kinds of characters has the
-    first of their classes in the order of TOKEN_CLASSES: " the" is alphabetic, and " ," is
-    punctuation. Symbols count as punctuation, including U+FFFD, which stands for part of a
-    character.
+    A token with several kinds of characters has the first of their classes, in the order of
+    TOKEN_CLASSES: " the" is alphabetic, and " ," is punctuation. Symbols count as punctuation,
+    including U+FFFD, which stands for part of a character.
+
+    Args:
+        vocabulary: decoded text of each id.
+        end_of_document: id of the end-of-document token, or None.
     """
     classes = np.array([TOKEN_CLASSES.index(_class_of(text)) for text in vocabulary], np.int64)
     if end_of_document is not None:
@@ -179,17 +191,20 @@ def _class_of(text: str) -> str:
 
 @dataclass(frozen=True)
 class CharacterTokenizer(Tokenizer):
-    """Tokenizer of characters in code-point order, then an end-of-document token if needed.
+    """Tokenizer with one token per character, in code-point order.
 
-    A single document needs no end-of-document token, so the ids on Shakespeare equal those of
-    nanoGPT and char-rnn.
+    If there are several documents, an end-of-document token follows. A single document needs none,
+    so the ids for Shakespeare equal those of nanoGPT and char-rnn.
     """
 
     characters: str
 
     @classmethod
     def of(cls, text: str, ends: bool = False) -> CharacterTokenizer:
-        """Build the tokenizer of a text; with `ends`, documents end with a token."""
+        """Build a tokenizer for the characters in `text`.
+
+        With `ends`, the vocabulary includes an end-of-document token.
+        """
         known = sorted(set(text))
         vocabulary = [*known, END_OF_DOCUMENT] if ends else known
         pieces = tuple(character.encode() for character in vocabulary)
@@ -198,7 +213,7 @@ class CharacterTokenizer(Tokenizer):
         return cls(digest(vocabulary), pieces, special, end, "".join(known))
 
     def unknown_in(self, text: str) -> set[str]:
-        """Return the characters of `text` that have no id."""
+        """Return the characters in `text` that are not in the vocabulary."""
         return set(text).difference(self.characters)
 
     def encode(self, text: str) -> np.ndarray:
@@ -220,10 +235,11 @@ def _code_points(text: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BpeTokenizer(Tokenizer):
-    """Byte-level BPE from the `tokenizer.json` in `content`, with the ids of `tokenizers`.
+    """Byte-level BPE tokenizer from a `tokenizer.json`, with the same ids as `tokenizers`.
 
-    Counting and decoding use the bytes of each token, so they are exact and never normalise the
+    Counting and decoding use the bytes of each token, so they are exact and never normalize the
     text (see `encode_checked`). `end_of_document` is None if the file has none of ENDS_OF_DOCUMENT.
+    `content` holds the bytes of the file.
     """
 
     content: bytes = field(repr=False)
@@ -231,13 +247,13 @@ class BpeTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, file: Path) -> BpeTokenizer:
-        """Read `file`. Raises ParibusError if it is missing or is not a tokenizer."""
+        """Read a `tokenizer.json`. Raises ParibusError if it is missing or not byte-level BPE."""
         # A library that other studies need not load.
         from tokenizers import Tokenizer as HuggingFaceTokenizer
 
         missing = (
-            f"the tokenizer {file} does not exist; data.tokenizer is 'character' or the path of a "
-            "tokenizer.json"
+            f"the tokenizer file {file} does not exist; set data.tokenizer to a built-in "
+            "tokenizer, such as 'character', or to the path of a tokenizer.json"
         )
         content = read_bytes(file, TOKENIZER_BYTES, missing=missing)
         try:
@@ -246,15 +262,15 @@ class BpeTokenizer(Tokenizer):
             raise
         except BaseException as error:  # a plain Exception, or a panic of the library's Rust
             raise ParibusError(
-                f"{file} is not a tokenizer.json of Hugging Face tokenizers ({error}); "
-                "write it anew with Tokenizer.save",
+                f"{file} is not a valid tokenizer.json of Hugging Face tokenizers ({error}); "
+                "re-create it with Tokenizer.save",
                 code="unreadable",
             ) from None
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         if not 0 < len(vocabulary) <= max(vocabulary.values()) + 1 <= MOST_TOKENS:
             raise ParibusError(
-                f"{file} must have at least one token, and ids below {MOST_TOKENS:,}; number its "
-                "tokens from 0 on"
+                f"the vocabulary of {file} is invalid, because it has no tokens, repeated ids or "
+                f"ids above {MOST_TOKENS - 1:,}; number its tokens from 0"
             )
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -264,8 +280,8 @@ class BpeTokenizer(Tokenizer):
         end = next((vocabulary[name] for name in ENDS_OF_DOCUMENT if name in vocabulary), None)
         if not set(pieces) >= UTF8_BYTES:
             raise ParibusError(
-                f"{file} lacks some of the 256 bytes in its vocabulary and would lose text; use a "
-                "byte-level BPE tokenizer such as GPT-2's, trained with ByteLevel.alphabet()",
+                f"the vocabulary of {file} lacks some of the 256 bytes, so text would be lost; use "
+                "a byte-level BPE tokenizer such as GPT-2's, trained with ByteLevel.alphabet()",
                 code="unsupported",
             )
         if end is not None:
@@ -274,14 +290,14 @@ class BpeTokenizer(Tokenizer):
         return cls(sha256, tuple(pieces), tuple(special), end, content, tokenizer)
 
     def encode(self, text: str) -> np.ndarray:
-        """Return token ids, int64."""
+        """Return the token ids of `text`, int64."""
         # Faster than `encode` and sparing: no offsets.
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoding.ids, np.int64)
 
 
 def _pieces(vocabulary: dict[str, int], added: dict[int, Any]) -> tuple[list[bytes], list[bool]]:
-    """Return the bytes of each token id, and whether it is special; unused ids have no bytes."""
+    """Return the bytes of each token id, b"" if the id is unused, and whether it is special."""
     byte_of = _byte_of_character()
     pieces = [b""] * (max(vocabulary.values()) + 1)
     special = [False] * len(pieces)
@@ -306,10 +322,11 @@ def _byte_of_character() -> dict[str, int]:
 
 
 def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> None:
-    """Train a tokenizer of `vocab_size` tokens on the corpus of `data`, and write it to `out`.
+    """Train a BPE tokenizer with `vocab_size` tokens on a corpus, and write it to `out`.
 
-    It has all 256 bytes, an end-of-document token, GPT-2's pre-tokenizer and no normalizer, so that
-    no text is lost. The corpus is streamed. Raises ParibusError for a corpus that cannot be read.
+    The tokenizer has all 256 bytes, an end-of-document token, GPT-2's pre-tokenizer and no
+    normalizer, so no text is lost. The corpus is streamed. Raises ParibusError if the corpus cannot
+    be read.
     """
     # Libraries that a command without a new tokenizer need not load.
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -328,12 +345,15 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Non
     )
     write_bytes(out, tokenizer.to_str(pretty=True).encode())
     logging.getLogger("paribus").warning(
-        "trained %s: %d tokens, from the corpus %s", out, tokenizer.get_vocab_size(), data.corpus
+        "trained tokenizer %s with %d tokens on corpus %s",
+        out,
+        tokenizer.get_vocab_size(),
+        data.corpus,
     )
 
 
 def train_missing(data: Data, folder: Path) -> None:
-    """Train the tokenizer file that `data` names, unless it exists."""
+    """Train the tokenizer that `data` names, if `vocab_size` is set and its file is missing."""
     if data.vocab_size is not None and data.tokenizer_file is not None:
         out = folder / data.tokenizer_file
         if not out.exists():

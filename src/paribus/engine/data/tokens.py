@@ -1,4 +1,4 @@
-"""Token ids of a text, [n]: an array in memory, or a memory-mapped file of the cache."""
+"""Arrays of token ids, in memory or memory-mapped from the cache."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ from paribus.digests import digest
 Tokens = np.ndarray  # [n]
 
 HASHED_TOKENS = 2**24
-"""Tokens of which a digest is one hash; a text of no more has the digest of its ids."""
+"""Number of tokens hashed at once; the digest of a longer text is a digest of several hashes."""
 CHUNK_TOKENS = 2**20  # read at a time by what goes through a whole text
 
 
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
-    """Yield `tokens` in arrays of at most `size`, each with up to `overlap` tokens of the next."""
+    """Yield `tokens` in chunks of `size`, each extended by up to `overlap` tokens of the next."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size + overlap]
 
 
 def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
-    """Return the windows [W, length] that begin at `starts` [W]."""
+    """Return the windows of `length` tokens that begin at `starts` [W], as [W, length]."""
     return tokens[starts[:, None] + np.arange(length)]
 
 
 def hash_ids(ids: np.ndarray) -> str:
-    """Return the SHA-256 of token ids, as little-endian integers of 32 bits."""
+    """Return the SHA-256 of token ids, encoded as little-endian 32-bit integers."""
     return hashlib.sha256(ids.astype("<u4").data).hexdigest()
 
 
 def tokens_digest(tokens: Tokens) -> str:
-    """Return the hash of `tokens`; for long texts, a digest of hashes of HASHED_TOKENS each."""
+    """Return the digest of `tokens`.
+
+    This is the SHA-256 of the ids. For more than HASHED_TOKENS tokens, it is the digest of a list
+    of hashes, one for each chunk of that size.
+    """
     if len(tokens) <= HASHED_TOKENS:
         return hash_ids(tokens)
     return digest(list(map(hash_ids, chunks(tokens, HASHED_TOKENS))))

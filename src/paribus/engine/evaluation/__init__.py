@@ -1,4 +1,4 @@
-"""Held-out measurements of a trained model, in one pass over the text."""
+"""Evaluation of a trained model on held-out text."""
 
 from paribus.engine.evaluation.heldout import Evaluation, evaluate_on
 from paribus.engine.evaluation.measures import all_measures, measure, own_measures

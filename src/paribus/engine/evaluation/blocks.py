@@ -1,11 +1,11 @@
-"""Sums per document or window of held-out text, for inference about new text.
+"""Sums over blocks of held-out text, for inference about new text.
 
-If the text has at least LEAST_DOCUMENTS documents, the items are documents, and claims about new
-text are claims about new documents. Otherwise the items are windows. Adjacent windows are not
-independent, so the statistics join them into contiguous blocks
-(`paribus.statistics.contiguous_blocks`). With more than MOST_BLOCKS items, neighbours share a
-block: item i of n is in block i * MOST_BLOCKS // n, so that block sizes differ by at most one.
-Blocks of documents depend neither on seq_len nor on the tokenizer.
+A text is divided into items. If it has at least LEAST_DOCUMENTS documents, the items are documents,
+and claims about new text are claims about new documents. Otherwise the items are windows. Adjacent
+windows are not independent, so the statistics join them into contiguous blocks
+(`paribus.statistics.contiguous_blocks`). With more than MOST_BLOCKS items, adjacent items share a
+block: item i of n is in block i * MOST_BLOCKS // n, so block sizes differ by at most one. Blocks of
+documents depend neither on seq_len nor on the tokenizer.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ SUMS: dict[str, tuple[str, type, str]] = {
     "characters": ("characters", np.int64, "characters"),
     "bytes": ("bytes", np.int64, "n_bytes"),
 }
-"""What is added up of every model, by column: unit, type, and the attribute of `Predictions`."""
+"""Columns that are summed over each block: {name: (unit, type, attribute of `Predictions`)}."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """The division of a text into blocks.
+    """Division of a text into blocks.
 
     Attributes:
-        kind: kind of the items.
+        kind: whether items are documents or windows.
         items: number of items.
-        seq_len: length of a window.
-        ends: positions of the tokens that end documents, except the last document.
+        seq_len: number of tokens in a window.
+        ends: positions of end-of-document tokens, except that of the last document.
     """
 
     kind: Kind
@@ -52,8 +52,13 @@ class Division:
 
     @classmethod
     def of(cls, tokens: Tokens, seq_len: int, end: int | None) -> Division:
-        """Divide `tokens` [N + 1], whose first is not predicted; `end` is the end-of-document
-        token."""
+        """Divide a text into blocks.
+
+        Args:
+            tokens: [N + 1] token ids, of which the first is not predicted.
+            seq_len: number of tokens in a window.
+            end: id of the end-of-document token, or None.
+        """
         n, ends, place = len(tokens) - 1, [np.zeros(0, np.int64)], 1
         # What ends with the last token begins no other document.
         for ids in chunks(tokens[1:n]) if end is not None else ():
@@ -71,13 +76,15 @@ class Division:
 
     @property
     def record(self) -> dict[str, str | int]:
-        """Description of the division for the records."""
+        """Summary of the division, as stored in the records."""
         return {"kind": self.kind, "items": self.items, "blocks": self.n_blocks}
 
     def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:
-        """Return the block sums [n_blocks] of each column, for tokens from `place` (at least 1) on.
+        """Return the sum of each column over each block, one array [n_blocks] per column.
 
-        A column of None counts tokens.
+        Args:
+            place: position of the first token in the columns, at least 1.
+            columns: values of consecutive tokens; None counts the tokens.
         """
         places = place + np.arange(max(len(column) for column in columns if column is not None))
         if self.kind == "document":

@@ -1,4 +1,4 @@
-"""The causality test: predictions must not depend on later tokens or on other rows.
+"""Causality test: predictions must not depend on later tokens or on other rows.
 
 A model that sees a token before it predicts it has a lower loss, and no control of data, seeds or
 budget detects that. The test changes tokens and compares the predictions that must stay the same:
@@ -8,7 +8,7 @@ as log-probabilities, because a constant added to all of them changes no predict
 
 With equal shapes, a kernel sums in the same order and masked values add exactly zero, so logits are
 bit-equal. Some operations, such as a convolution by FFT, are causal only up to rounding, and
-reading in pieces uses other kernels; see `tolerance`.
+decoding with a cache uses different kernels; see `tolerance`.
 
 This is a test with many random cases, not a proof. Axes: B batch, T time, V vocabulary.
 """
@@ -34,8 +34,8 @@ from paribus.errors import ParibusError, blamed
 from paribus.rng import stream
 
 CAUSES = {
-    "other rows": "its logits change with other rows of the batch; each row is a text of its own",
-    "later tokens": "its logits change with tokens after it; a language model reads the past alone",
+    "other rows": "logits depend on other rows of the batch; compute each row independently",
+    "later tokens": "logits depend on tokens after it; use only the tokens up to the position",
 }
 MOST_ROWS, MOST_TOKENS = 16, 2**10  # of a batch, of at least two rows
 LEAST_PLACES = 16  # positions from which tokens are changed
@@ -46,7 +46,10 @@ CEILING = 1e-3  # nats: no larger difference passes as rounding in float32
 
 
 class NotCausalError(ParibusError):
-    """A log-probability moved by `nats` because of a token that it must not depend on."""
+    """Error raised if a log-probability depends on a token that it must not depend on.
+
+    `nats` is the change of the log-probability.
+    """
 
     def __init__(self, words: str, nats: float) -> None:
         super().__init__(words, code="own_code")
@@ -54,11 +57,12 @@ class NotCausalError(ParibusError):
 
 
 class Reading(NamedTuple):
-    """Result of a test that passed.
+    """Result of a causality test that passed.
 
     Attributes:
-        nats: the largest difference of a log-probability; 0 is bit-equal.
-        positions: share of a window's positions at which a change of tokens began.
+        nats: largest difference of a log-probability; 0 if logits were bit-equal.
+        positions: share of a window's positions that were tested, by changing the tokens from there
+            on.
     """
 
     nats: float
@@ -70,7 +74,7 @@ def tolerance(setting: Setting) -> float:
 
     2 LARGE_LOGIT eps (n_layer + 1) sqrt(K), at most CEILING: each block and the head end in a sum
     of at most K products, whose rounding errors add up like a random walk (Higham & Mary 2019, SIAM
-    J. Sci. Comput. 41(5)) and pass on through the residual stream; the normaliser rounds too.
+    J. Sci. Comput. 41(5)) and propagate through the residual stream; log-softmax rounds, too.
     """
     model = setting.model
     longest = max(model.mlp.ratio * model.d_model, setting.data.seq_len)
@@ -79,11 +83,11 @@ def tolerance(setting: Setting) -> float:
 
 
 def require_causal(where: str, model: GPT, setting: Setting, dataset: Dataset) -> Reading:
-    """Test a model on some held-out windows, read at once and in pieces.
+    """Check that a model is causal on held-out windows, with and without a key-value cache.
 
-    `where` names the model in errors. Large weights, as after a large learning rate, amplify
-    float32 rounding, so a model that fails is tested again in float64 if possible. Raises
-    NotCausalError.
+    `where` names the model in error messages. Large weights, as after a large learning rate,
+    amplify float32 rounding, so a model that fails is tested again in float64 if possible. Raises
+    NotCausalError if the model is not causal.
     """
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
     B = max(min(MOST_TOKENS // seq_len, MOST_ROWS), 2)
@@ -115,12 +119,20 @@ def require_no_leak(
     vocab_size: int,
     where: str,
 ) -> Reading:
-    """Change tokens, and compare the log-probabilities from `read` that must not change.
+    """Check that log-probabilities do not depend on other rows or on later tokens.
 
-    First all rows but one are replaced. Then each row is replaced from a random position on;
-    positions are drawn without replacement. Global generators have another seed at every call of
-    `read`, so that random predictions differ. Raises NotCausalError with the first position that
-    differs.
+    First, all rows but one are replaced. Then, each row is replaced from a random position on;
+    positions are drawn without replacement. Global generators have a different seed in each call of
+    `read`, so random predictions fail, too.
+
+    Args:
+        read: maps token ids [B, T] to logits [B, T, V].
+        tokens_BT: token ids to change.
+        setting: setting of the model.
+        vocab_size: number of token ids, V.
+        where: name of the model in error messages.
+
+    Raises NotCausalError with the first position that differs.
     """
     (B, T), allowed, seen = tokens_BT.shape, tolerance(setting), 0.0
     rng = stream(0, "causality", "evaluation")
@@ -140,9 +152,10 @@ def require_no_leak(
             seen = max(seen, *difference_T.tolist(), 0.0)
             if seen > allowed:
                 raise NotCausalError(
-                    f"{where}{_named_modules(setting)}: at position t = "
-                    f"{int((difference_T > allowed).nonzero()[0])}, in evaluation, {CAUSES[cause]} "
-                    f"(by {seen:.3g} nats; rounding explains {allowed:.1g})",
+                    f"{where}{_named_modules(setting)} is not causal: in evaluation, at position "
+                    f"t = {int((difference_T > allowed).nonzero()[0])}, log-probabilities change "
+                    f"by {seen:.3g} nats (rounding explains {allowed:.1g}), because "
+                    f"{CAUSES[cause]}",
                     seen,
                 )
     return Reading(seen, min(len(places) / max(T - 1, 1), 1.0))
@@ -150,14 +163,14 @@ def require_no_leak(
 
 @torch.no_grad()
 def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
-    """Raise NotCausalError if reading piece by piece gives other logits than reading at once."""
+    """Raise NotCausalError if logits with a key-value cache differ from those without."""
     T = tokens_BT.shape[1]
     where = f"{where}{_named_modules(setting)}"
     advice = (
-        "a part that declares cached = True is called with what it remembers "
-        "(paribus.engine.model.parts)"
+        "a part with cached = True must accept the cache as an argument "
+        "(see paribus.engine.model.parts)"
     )
-    with blamed(f"{where} fails when a text is read in pieces", advice):
+    with blamed(f"{where} fails with a key-value cache", advice):
         cache = KeyValueCache(len(model.blocks))
         pieces = tokens_BT.split([T - CACHED, CACHED - 2, 1, 1], dim=1)
         hidden = [model.hidden(piece, cache) for piece in pieces]
@@ -165,14 +178,15 @@ def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT
     largest = float(differences(model(tokens_BT).flatten(0, 1), apart).max())
     if largest > tolerance(setting):
         raise NotCausalError(
-            f"{where}: read in pieces with a cache, a log-probability differs by {largest:.3g} "
-            "nats from the same text read at once; its decoding cannot be trusted",
+            f"{where}: a log-probability with a key-value cache differs by {largest:.3g} nats from "
+            "that without, so decoding would be wrong; correct the part with cached = True, or "
+            "remove cached = True",
             largest,
         )
 
 
 def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
-    """Return the largest difference of a log-probability at each position, [T], in nats.
+    """Return the largest log-probability difference at each position, [T], in nats.
 
     Below -NEAR, differences are relative to the log-probability, because a masking logit of -1e9
     rounds by 64. Two NaN or two equal infinities count as equal.
@@ -189,15 +203,14 @@ def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
 
 
 def _named_modules(setting: Setting) -> str:
-    """Return the custom modules of a setting, in parentheses."""
+    """Return a list of custom modules in parentheses for messages, or "" if there are none."""
     named = [f"model.modules.{s} = '{path}'" for s, path in setting.model.modules.named.items()]
     return f" ({', '.join(named)})" if named else ""
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python's, NumPy's and PyTorch's global generators inside the context, then restore
-    them."""
+    """Seed the global generators of Python, NumPy and PyTorch, and restore them on exit."""
     python, numpy = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):

@@ -1,4 +1,4 @@
-"""Every held-out measure of a trained model in one pass over the text, or its loss alone."""
+"""Evaluation on held-out text: all measures in one pass, or only the loss."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from paribus.errors import ParibusError
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measurements on held-out text.
+    """Results of evaluating a model on held-out text.
 
     Attributes:
-        rows: rows of all measures. A part without tokens has no row. Values that are not finite
-            stay NaN or infinite.
+        rows: rows of all measures. A part without tokens has no row. Values may be NaN or infinite.
         division: division of the text into blocks.
-        blocks: sums of each block, [blocks], by name; see SUMS.
+        blocks: sums over each block, [n_blocks], keyed by column of SUMS.
     """
 
     rows: tuple[Row, ...]
@@ -42,9 +41,9 @@ class Evaluation:
 
     @property
     def scores(self) -> dict[str, float | int]:
-        """Scores of the whole text, by measure name.
+        """Scores on the whole text, keyed by measure.
 
-        They include the sums behind loss and accuracy: `loss_sum_nats`, `correct`, `predicted`.
+        The sums behind loss and accuracy are included: `loss_sum_nats`, `correct`, `predicted`.
         """
         totals = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
@@ -65,12 +64,20 @@ def evaluate_on(
     *,
     strict: bool = False,
 ) -> Evaluation:
-    """Evaluate `model` on `tokens` [N + 1], with all shipped measures and the custom ones in `own`.
+    """Evaluate a model on held-out tokens with all built-in measures and custom ones.
 
-    `dataset` gives the classes and characters of tokens. Only sums are kept of each chunk of the
-    text. If a custom measure fails, ParibusError is raised if `strict`; otherwise the measure has
-    no rows, because it must not cost a trained trial. See `predict` for the windows, and for the
+    Only the sums over each chunk of the text are kept. See `predict` for the windows, and for the
     state that is restored.
+
+    Args:
+        model: maps token ids [W, T] to logits [W, T, V].
+        dataset: source of the tokenizer and of token classes.
+        tokens: [N + 1] token ids, of which the first is not predicted.
+        seq_len: maximum number of tokens in a context.
+        own: custom measures.
+        precision: precision of matrix products.
+        strict: whether to raise ParibusError if a custom measure fails. If False, the measure has
+            no rows, so that a mistake in it does not cost a trained trial.
     """
     tokenizer = dataset.tokenizer
     division = Division.of(tokens, seq_len, tokenizer.end_of_document)
@@ -84,7 +91,7 @@ def evaluate_on(
     predicted = predict(model, tokens, seq_len, of_token, precision)
 
     def tried(measure: Measure, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the result of a function of `measure`; None if it fails and is not strict."""
+        """Call a function of `measure`; return None if a custom measure fails and not `strict`."""
         try:
             return function(*args)
         except Exception as error:
@@ -92,8 +99,8 @@ def evaluate_on(
                 raise
             if strict:
                 raise ParibusError(
-                    f"measure '{measure.name}' failed: {type(error).__name__}: {error}; fix it, "
-                    "or remove it from evaluation.own",
+                    f"measure '{measure.name}' failed with {type(error).__name__}: {error}; fix "
+                    "it, or remove it from evaluation.own",
                     code="own_code",
                 ) from error
 
@@ -121,8 +128,8 @@ def evaluate_on(
 def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> float:
     """Return the summed loss of `model` on tokens[1:] in nats, in evaluation mode.
 
-    Windows of up to `seq_len` tokens do not overlap. `predict` gives the same loss up to rounding.
-    Losses are summed in float64 in the order of the text. PyTorch's global generators are restored.
+    Windows of up to `seq_len` tokens do not overlap, and losses are summed in float64 in text
+    order. `predict` gives the same loss up to rounding. PyTorch's global generators are restored.
     """
     device, nats = next(model.parameters()).device, 0.0
     windows = windows_per_batch(seq_len, vocab_size, device)

@@ -1,10 +1,10 @@
-"""One pass of a model over held-out text, in chunks whose sums measures add.
+"""Predictions of a model for held-out text, in one pass over chunks of the text.
 
-Every token of the text but its first is predicted exactly once, in non-overlapping windows (the
-last one may be shorter). Logits live for a block that fits a core's cache, a row of numbers per
-token for a chunk of CHUNK_TOKENS: memory does not grow with the text.
+Every token of the text except the first is predicted exactly once, in non-overlapping windows (the
+last one may be shorter). Logits are kept only for a block that fits into a core's cache, and
+per-token values only for a chunk of CHUNK_TOKENS, so memory does not grow with the text.
 
-Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K temperatures.
+Axes: W windows in a batch, T time, N tokens in a chunk, V vocabulary, K temperatures.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ TEMPERATURES = (0.5, 4 / 6, 0.8, 1.0, 4 / 3, 2.0)
 
 @dataclass(frozen=True)
 class Predictions:
-    """A model's predictions of a chunk of text, token by token, in the order of the text.
+    """A model's predictions for a chunk of text, one per token, in text order.
 
     Attributes:
-        seq_len: the length of a window.
-        start: number of the first prediction within the text, from 0.
-        loss_nats: [N] float32, -log of the probability that the token had.
-        correct: [N] bool, whether it was the most probable one (the first of several; NaN is none).
-        confidence: [N] float32, the highest probability.
-        brier: [N] float32, sum_k (p_k - y_k)^2 over the vocabulary, y the token in one-hot form.
-        token: [N] the id of the token.
-        token_class: [N] index into `engine.data.TOKEN_CLASSES` of the predicted token.
-        characters, n_bytes: [N] how many characters and UTF-8 bytes it stands for.
-        swept: [N] bool, whether it was predicted at all temperatures.
-        losses_at, confidences_at: [K, swept tokens] float32, the loss and the confidence that every
-            temperature T of `TEMPERATURES` would give, logits / T in place of logits.
+        seq_len: number of tokens in a window.
+        start: index of the first prediction in the text, from 0.
+        loss_nats: [N] float32, -log p of the actual token.
+        correct: [N] bool, whether the actual token was the most probable one (the first one in case
+            of ties; False if the loss is not finite).
+        confidence: [N] float32, highest probability.
+        brier: [N] float32, sum_k (p_k - y_k)^2 over the vocabulary, where y is the one-hot token.
+        token: [N] id of the actual token.
+        token_class: [N] class of the token, as an index into `engine.data.TOKEN_CLASSES`.
+        characters, n_bytes: [N] number of characters and of UTF-8 bytes in the token.
+        swept: [N] bool, whether the token was predicted at all temperatures.
+        losses_at, confidences_at: [K, swept tokens] float32, loss and confidence at each softmax
+            temperature T in `TEMPERATURES`, from logits / T.
     """
 
     seq_len: int
@@ -77,7 +78,7 @@ class Predictions:
 
     @property
     def position(self) -> np.ndarray:
-        """Position in the window, [N], from 0: position p is predicted from p + 1 tokens."""
+        """Position of each prediction in its window, [N], from 0; position p sees p + 1 tokens."""
         return (self.start + np.arange(len(self))) % self.seq_len
 
 
@@ -90,15 +91,22 @@ def predict(
 ) -> Generator[Predictions, None, None]:
     """Yield the predictions of `model` for tokens[1:], with contexts of up to `seq_len` tokens.
 
-    Matrix products use `precision`; everything after the logits uses float32. `model` maps ids [W,
-    T] to logits [W, T, V]; `tokens` are [N + 1] ids; `of_token` has `token_class`, `characters` and
-    `n_bytes` of each id, [V]. After the last chunk, or when the iterator is closed, the model's
-    weights, the training mode of each of its modules and PyTorch's global generators are restored.
-    Raises ParibusError if there is nothing to predict.
+    After the last chunk, or when the iterator is closed, the training mode of each module and
+    PyTorch's global generators are restored.
+
+    Args:
+        model: maps token ids [W, T] to logits [W, T, V].
+        tokens: [N + 1] token ids.
+        seq_len: maximum number of tokens in a context.
+        of_token: `token_class`, `characters` and `n_bytes` of each token id, [V].
+        precision: precision of matrix products; everything after the logits uses float32.
+
+    Raises ParibusError if there are fewer than two tokens.
     """
     if len(tokens) < 2:
         raise ParibusError(
-            f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2",
+            f"the held-out text has {len(tokens)} tokens, but a prediction needs at least 2; use a "
+            "longer text",
             code="too_few",
         )
     device, start, every = next(model.parameters()).device, 0, -(-(len(tokens) - 1) // SWEEP_TOKENS)
@@ -124,9 +132,9 @@ def predict(
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put `model` in evaluation mode without gradients, inside the context.
+    """Put `model` in evaluation mode and disable gradients inside the context.
 
-    The mode of each of its modules and PyTorch's global generators are restored.
+    On exit, the training mode of each module and PyTorch's global generators are restored.
     """
     modes = {module: module.training for module in model.modules()}
     device = next(model.parameters()).device
@@ -141,7 +149,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
-    """Return the number of windows in a batch."""
+    """Return the number of windows to evaluate in a batch on `device`."""
     wanted = CPU_BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
     return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted // seq_len), 1)
 
@@ -149,7 +157,7 @@ def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> in
 def text_batches(
     tokens: Tokens, seq_len: int, windows: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (inputs [W, T], targets [W, T]), int64, so that each of tokens[1:] is a target once."""
+    """Yield (inputs, targets), [W, T] int64 each, such that each of tokens[1:] is a target once."""
     n = len(tokens) - 1
     n_full = n // seq_len * seq_len
     step = seq_len * windows
@@ -164,7 +172,7 @@ def text_batches(
 def _scores(
     model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_N: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the columns of `Predictions` for a batch of windows, on the host."""
+    """Return the columns of `Predictions` for a batch of windows, as arrays keyed by name."""
     device = next(model.parameters()).device
     logits_NV = model(torch.from_numpy(inputs_WT).to(device)).flatten(0, 1)
     targets_N = torch.from_numpy(targets_WT).to(device).flatten()
@@ -191,7 +199,7 @@ def _scores(
 
 
 def _log_probabilities(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-probabilities [N, V], losses of the targets [N], and highest probabilities [N]."""
+    """Return log-probabilities [N, V], target losses [N] and highest probabilities [N]."""
     log_p_NV = logits_NV.log_softmax(dim=-1)
     loss_N = -log_p_NV.gather(-1, targets_N[:, None])[:, 0]
     return log_p_NV, loss_N, log_p_NV.amax(dim=-1).exp()

@@ -1,1 +1,1 @@
-"""This machine: its memory, its speed, and a description for the record."""
+"""Local machine: its environment, memory and speed."""

@@ -1,4 +1,4 @@
-"""The software and machine of a trial: description, setup, memory and failures."""
+"""Software and hardware of a trial: description, PyTorch setup, memory and failures."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:
-    """Return versions, operating system, processor and device of this process, and the stack
-    size."""
+    """Describe the software and hardware of this process, for a trial's record.
+
+    Args:
+        device: device of the trial.
+        stack: number of replicas in the trial's stack.
+    """
     return {
         "code": package_digest(),
         "packages": package_versions(PACKAGES),
@@ -37,9 +41,10 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
-    """Return the device that `name` means; "auto" is the best available one.
+    """Return the device called `name`; "auto" means the best available device.
 
-    With several GPUs, workers 0, 1, ... use them in turn.
+    `number` is the index of the worker; workers use several GPUs in turn. Raises ParibusError if
+    the device is not available.
     """
     available = {
         "cuda": torch.cuda.is_available(),
@@ -49,7 +54,7 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     if name == "auto":
         name = next(kind for kind, devices in available.items() if devices)
     if not available[name]:
-        raise ParibusError(f"device '{name}' is not available here; use --device auto")
+        raise ParibusError(f"device '{name}' is not available on this machine; use --device auto")
     return torch.device(f"cuda:{number % torch.cuda.device_count()}" if name == "cuda" else name)
 
 
@@ -75,7 +80,7 @@ def prepare(device: torch.device) -> None:
 
 
 def free_unused(device: torch.device) -> None:
-    """Return unused memory to the system: PyTorch's reserve on a GPU, or the heap on a CPU."""
+    """Return unused memory to the system: PyTorch's cache on a GPU, or the heap on a CPU."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif trim := _c_function("malloc_trim"):
@@ -83,22 +88,22 @@ def free_unused(device: torch.device) -> None:
 
 
 def _c_function(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc; None on a system with another C library."""
+    """Return a glibc function, or None on a system with another C library."""
     if platform.libc_ver()[0] != "glibc":
         return None
     return getattr(ctypes.CDLL(None), name, None)
 
 
 def count_devices(device: torch.device) -> int:
-    """Return the number of devices of the same type; a CPU counts as one, whatever its cores."""
+    """Return the number of devices of the same type; a CPU counts as one device."""
     return torch.cuda.device_count() if device.type == "cuda" else 1
 
 
 def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
-    """Return the meaning of precision "auto" on `device`: bfloat16 if its products are native.
+    """Resolve precision "auto" on `device`: bfloat16 if it has native bfloat16 matrix products.
 
-    A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. PyTorch
-    does not report this for MPS.
+    A CPU has them with AVX512-BF16 or AMX, or on ARM with the BF16 extension, through oneDNN. For
+    MPS, the result is float32, because PyTorch does not report support.
     """
     is_native = False
     if device.type == "cuda":
@@ -118,19 +123,19 @@ MEMORY_WORDS = (
 )
 # Devices and checkpointing are not part of a study's digest.
 LESS = (
-    "with fewer --workers, with more devices (--set resources.devices_per_trial=N), with --set "
-    "resources.checkpoint_activations=true, or delete the folder checkpoints/ of the results and "
+    "with fewer --workers, with more devices (--set resources.devices_per_trial=N) or with --set "
+    "resources.checkpoint_activations=true; or delete the folder checkpoints/ of the results, and "
     "run again with a smaller --stack"
 )
 
 
 def machine_failure(error: BaseException) -> str | None:
-    """Return a one-line message for an error caused by the machine; None for any other error."""
+    """Return a one-line message for an error caused by the machine, or None for other errors."""
     words = str(error).strip() or type(error).__name__
     first = words.splitlines()[0][:120]
     out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if out_of_memory or any(phrase in words for phrase in MEMORY_WORDS):
-        return f"out of memory ({first}); {KEPT}: run again {LESS}"
+        return f"out of memory ({first}); {KEPT}, so run again {LESS}"
     if isinstance(error, torch.AcceleratorError):
-        return f"the GPU failed or is gone ({first}); {KEPT}: run again to continue"
+        return f"the GPU failed or was lost ({first}); {KEPT}, so run again to continue"
     return None

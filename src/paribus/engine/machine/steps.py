@@ -33,8 +33,18 @@ def build_stack(
     graphs: bool = True,
     ranks: Ranks | None = None,
 ) -> Trainer:
-    """Build a stack with the study's custom parts and probes; with `ranks`, a single trial over
-    several devices."""
+    """Build the trainer of a stack, with the study's custom parts and probes.
+
+    Args:
+        study: study with probes, resources and the folder of custom code.
+        setting: setting of all replicas, or one for each.
+        seeds: seed of each replica.
+        dataset: training and validation text.
+        device: device of the stack.
+        strict: see `Trainer`.
+        graphs: see `Trainer`.
+        ranks: processes that train a single trial over several devices, if any.
+    """
     return Trainer(
         setting,
         seeds,
@@ -51,13 +61,13 @@ def build_stack(
 
 
 def wait(device: torch.device) -> None:
-    """Wait until a GPU has finished its queue."""
+    """Wait until `device` has finished all queued work; a CPU has none."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
 def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
-    """Return the result of `action`, and the seconds that it took."""
+    """Run `action` and return its result and duration in seconds."""
     wait(device)
     began = time.perf_counter()
     result = action()
@@ -66,7 +76,10 @@ def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, f
 
 
 def warm_up(action: Callable[[], object], device: torch.device) -> None:
-    """Run `action` before it is timed; a GPU records a training step and then replays it."""
+    """Run `action` before it is timed.
+
+    On a GPU, it runs often enough to capture a training step as a CUDA graph and replay it.
+    """
     for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
         action()
 
@@ -74,7 +87,10 @@ def warm_up(action: Callable[[], object], device: torch.device) -> None:
 def step_time(
     study: Study, arm: str, dataset: Dataset, device: torch.device, stack_size: int
 ) -> float:
-    """Return the seconds of a step of `stack_size` replicas of `arm`, after a warmup."""
+    """Return the median duration in seconds of a training step of `arm`, after a warmup.
+
+    The step trains `stack_size` replicas, with the largest batch.
+    """
     stack = build_stack(study, study.setting(arm), range(stack_size), dataset, device)
     stack.t = stack.setting.iterations - 1  # the batch is at its largest
     warm_up(stack.step, device)

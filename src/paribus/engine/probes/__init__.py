@@ -1,8 +1,8 @@
-"""Diagnostics measured while training, declared with `@probe`.
+"""Training diagnostics, declared with `@probe`.
 
-A probe is a function from a `StepView` to numbers per replica. It sees detached tensors with the
-replica axis first and draws no random numbers, so training is bit-identical with and without it.
-Probes declared in this folder are found by themselves; a study names custom ones in `probes.own`.
+A probe is a function from a `StepView` to numbers per replica. It receives detached tensors with
+the replica axis first and draws no random numbers, so training is bit-identical with and without
+it. Probes in this folder are found automatically; a study names custom ones in `probes.own`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ probe = Probe
 
 @cache
 def shipped_probes() -> dict[str, Probe]:
-    """Return the probes of this folder by name."""
+    """Return the built-in probes, keyed by name."""
     return declared("paribus.engine.probes", Probe)
 
 
 def study_probes(study: Study) -> list[Probe]:
-    """Return the probes of `study` with its intervals: shipped ones, then custom ones.
+    """Return a study's active probes with their intervals, built-in ones first.
 
     Raises ParibusError for an unknown name, or an import path that is not a probe.
     """
@@ -47,12 +47,12 @@ def study_probes(study: Study) -> list[Probe]:
 
 
 def known_probes(study: Study) -> list[Probe]:
-    """Return `study_probes` and those that the study turned off, whose interval is 0."""
+    """Return all probes with their intervals, including those turned off, whose interval is 0."""
     own = load_new(study.probes.own, "probes.own", "probe", Probe, study.folder, shipped_probes())
     probes = shipped_probes() | {probe.name: probe for probe in own}
     for name in study.probes.every:
         if name not in probes:
             hint = nearest(name, probes)
-            raise ParibusError(f"probes.every.{name}: no such probe: {hint}", code="unknown")
+            raise ParibusError(f"there is no probe '{name}' (probes.every): {hint}", code="unknown")
     every = study.probes.every
     return [replace(probe, every=every.get(name, probe.every)) for name, probe in probes.items()]

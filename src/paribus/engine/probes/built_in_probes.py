@@ -1,4 +1,8 @@
-"""The shipped probes, in the order of their columns."""
+"""Built-in probes, in column order.
+
+Axes: R replicas, B batch, T time, D d_model, H query heads, G key-value heads or parameter groups,
+K channels per head, V vocabulary, S statistics, C token classes, Q quantiles.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +45,10 @@ QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
     label="largest attention logit",
 )
 def attention_logits(step: StepView) -> Tensor:
-    """Return [R, blocks] the largest q.k / sqrt(K), whose growth precedes some divergences.
+    """Return the largest attention logit q.k / sqrt(K) of each block, [R, blocks].
 
-    Over batch, heads and visible pairs of positions, after norms and rotary positions and before a
-    soft cap.
+    Its growth precedes some divergences. The maximum is over batch, heads and visible pairs of
+    positions, after norms and rotary positions and before a soft cap.
     """
     model = step.setting.model
     paths = [QUERY_KEY.replace(EVERY_BLOCK, f"blocks.{i}") for i in range(model.n_layer)]
@@ -53,7 +57,10 @@ def attention_logits(step: StepView) -> Tensor:
 
 
 def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
-    """Reduce [R, B, H + G, T, K] to [R], one sequence at a time to save memory."""
+    """Return each replica's largest attention logit, [R], from `query_key` [R, B, H + G, T, K].
+
+    Sequences are processed one at a time to save memory.
+    """
     q, k = query_key.transpose(0, 1).split((n_head, query_key.shape[2] - n_head), dim=2)
     T, K = query_key.shape[-2:]
     hidden_TT = ~visible(0, T, T, window, query_key.device)
@@ -91,7 +98,10 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
     ),
 )
 def position_similarity(step: StepView) -> Tensor:
-    """Return [R, depths, S] between the positions of a window, averaged over the batch."""
+    """Return the similarity between positions of a window at each depth, [R, depths, S].
+
+    The similarities are averaged over the batch; S are the kinds in SIMILARITIES.
+    """
     each = [_similarities(x.float()).mean(dim=1) for x in step.block_inputs]
     return torch.stack(each, dim=1)
 
@@ -106,28 +116,28 @@ def position_similarity(step: StepView) -> Tensor:
     drawings=(Drawing("tokens/plain", "trend", "Similarity of token embeddings", COSINE),),
 )
 def embedding_similarity(step: StepView) -> Tensor:
-    """Return [R, 2, S] between the rows of the token and of the position embedding."""
+    """Return the similarity between rows of the token and position embeddings, [R, 2, S]."""
     each = [_table(step.weights, name) for name in TABLES.values()]
     return torch.stack(each, dim=1)
 
 
 def _table(weights: Rows, name: str) -> Tensor:
-    """Return [R, S]; NaN if a custom embedding has no such table."""
+    """Return the similarity between rows of a weight, [R, S], or NaN if there is no such weight."""
     if name in weights:
         return _similarities(weights[name])
     return absent(weights, len(SIMILARITIES))
 
 
 def _similarities(x: Tensor) -> Tensor:
-    """Reduce [..., n, D] to [..., S]; NaN for a single vector."""
+    """Return the SIMILARITIES of the vectors x [..., n, D], as [..., S]; NaN for a single one."""
     variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
     return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
 
 
 def _mean_cosine(x: Tensor) -> Tensor:
-    """Reduce [..., n, D] to [...], over all pairs of nonzero vectors.
+    """Return the mean cosine similarity of all pairs of nonzero vectors in x [..., n, D], as [...].
 
-    With u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
+    With u_i = x_i / |x_i|, this is (|sum u_i|^2 - n) / (n (n - 1)) for n nonzero vectors.
     """
     unit = F.normalize(x, dim=-1)
     # The number of nonzero vectors.
@@ -147,7 +157,10 @@ PARAMETERS = {"gain": "embedding.norm.weight", "bias": "embedding.norm.bias"}
     statistics=SPREAD,
 )
 def embedding_gain(step: StepView) -> Tensor:
-    """Return [R, 2, S] over channels; NaN for an arm without the parameter."""
+    """Return the mean and quantiles of the embedding norm's gain and bias, [R, 2, S].
+
+    They are over channels, and NaN for an arm without the parameter.
+    """
     weights = step.weights
     each = [
         spread(weights[name].flatten(1)) if name in weights else absent(weights, len(SPREAD))
@@ -176,7 +189,10 @@ def embedding_gain(step: StepView) -> Tensor:
     ),
 )
 def embedding_norm(step: StepView) -> Tensor:
-    """Return [R, 1 + C, S] of |x_BTD| over all tokens and those of each input class."""
+    """Return the mean and quantiles of |x_BTD| after the embedding, [R, 1 + C, S].
+
+    They are over all tokens, and over the tokens of each input class.
+    """
     norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
     return spread(by_class(norms_RN, step.token_classes[step.tokens.flatten(1)]))
 
@@ -190,7 +206,7 @@ def embedding_norm(step: StepView) -> Tensor:
     ),
 )
 def gradient_norm(step: StepView) -> Tensor:
-    """Return [R, G] |g| of each group before clipping."""
+    """Return the gradient norm of each parameter group before clipping, [R, G]."""
     return group_norms(step.gradients)
 
 
@@ -206,7 +222,7 @@ def gradient_norm(step: StepView) -> Tensor:
     ),
 )
 def logits(step: StepView) -> Tensor:
-    """Return [R, S] mean and largest |z_BTV|, and the mean over tokens of log sum_v exp(z_v)."""
+    """Return mean |z_BTV|, largest |z_BTV| and mean log sum_v exp(z_v) of logits z, [R, S]."""
     z_RNV = step.outputs[LOGITS].flatten(1, 2)
     magnitude = z_RNV.abs()
     mean = magnitude.mean(dim=(1, 2), dtype=torch.float32)
@@ -234,8 +250,11 @@ SQUARE = "exp_avg_sq"
     ),
 )
 def optimizer_slots(step: StepView) -> Tensor:
-    """Return the mean and quantiles of the magnitude of each optimizer slot, [R, slots x G,
-    S]: replicas, slots of parameter groups, statistics."""
+    """Return the mean and quantiles of the magnitude of optimizer state, [R, slots x G, S].
+
+    Each slot, such as AdamW's second moment, has a row for each parameter group. Magnitudes are
+    bias-corrected.
+    """
     each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
     return torch.cat([absent(step.weights, 0, len(SPREAD)), *each], dim=1)
 
@@ -249,7 +268,10 @@ def optimizer_slots(step: StepView) -> Tensor:
     every=25,
 )
 def below_eps(step: StepView) -> Tensor:
-    """Return [R, G] the share of parameters whose second moment is below eps^2."""
+    """Return the share of parameters whose second moment is below eps^2, [R, G].
+
+    NaN if the optimizer has no second moments.
+    """
     if SQUARE not in step.slots:
         return absent(step.weights, len(GROUPS))
     limit = step.setting.training.optimizer.eps**2
@@ -261,7 +283,7 @@ def below_eps(step: StepView) -> Tensor:
 
 
 def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
-    """Return [R, G, 1 + Q] the mean of magnitudes, and quantiles of a sample."""
+    """Return the mean magnitude of each group, and quantiles of a sample of it, [R, G, 1 + Q]."""
     sampled = []
     for pieces in groups(rows, corrections):
         if not pieces:
@@ -278,7 +300,7 @@ def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
 def _mean(
     rows: Rows, corrections: Mapping[str, float], function: Callable[[Tensor, float], Tensor]
 ) -> Tensor:
-    """Return [R, G] the mean of `function(numbers, divisor)` over each group."""
+    """Return the mean of `function(numbers, divisor)` over each group, [R, G]."""
     columns = []
     for pieces in groups(rows, corrections):
         if not pieces:
@@ -308,7 +330,10 @@ def _mean(
     ),
 )
 def residual_norm(step: StepView) -> Tensor:
-    """Return [R, depths, S] of |x_BTD| over tokens, before every block and after the last."""
+    """Return the mean and quantiles over tokens of |x_BTD| at each depth, [R, depths, S].
+
+    Depths are before every block and after the last one.
+    """
     norms = [x.float().norm(dim=-1).flatten(1) for x in step.block_inputs]
     return spread(torch.stack(norms, dim=1))
 
@@ -324,9 +349,9 @@ def residual_norm(step: StepView) -> Tensor:
     ),
 )
 def update_ratio(step: StepView) -> Tensor:
-    """Return [R, G] |new weights - weights| / |weights|, weight decay included.
+    """Return the relative size of a step, |new weights - weights| / |weights|, [R, G].
 
-    NaN while all weights of a group are zero.
+    The step includes weight decay. NaN while all weights of a group are zero.
     """
     ratio = group_norms(step.updates) / group_norms(step.weights)
     return ratio.masked_fill(ratio.isinf(), float("nan"))

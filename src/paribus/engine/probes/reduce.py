@@ -1,6 +1,6 @@
-"""Reductions that several probes share: by parameter group, by token class, quantiles.
+"""Reductions shared by probes: norms of parameter groups, quantiles, and values by token class.
 
-Axes: R replicas, G groups, N numbers, C token classes, Q quantiles.
+Axes: R replicas, G parameter groups, N values, C token classes, Q quantiles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ CLASSES = ("all", *TOKEN_CLASSES)
 
 
 def group_of(name: str) -> str:
-    """Return the group of a parameter; "embedding" is the token matrix, also the tied head."""
+    """Return the group of a parameter by its name, one of GROUPS.
+
+    "embedding" is the token matrix, which is also the head if tied.
+    """
     if name.startswith("embedding.positions."):
         return "positions"
     if name.startswith("embedding.norm."):
@@ -41,9 +44,10 @@ def group_of(name: str) -> str:
 def groups(
     rows: Rows, corrections: Mapping[str, float] | None = None
 ) -> Iterator[list[tuple[Tensor, float]]]:
-    """Yield the numbers of every group in GROUPS, [R, n] each, with their divisors; 1 if not given.
+    """Yield a list of (numbers [R, n], divisor) for each group in GROUPS.
 
-    A group without parameters has an empty list.
+    The list is empty for a group without parameters. `corrections` are divisors keyed by parameter
+    name, 1 by default.
     """
     names: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
     for name in rows:
@@ -54,7 +58,7 @@ def groups(
 
 
 def group_norms(rows: Rows) -> Tensor:
-    """Return [R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
+    """Return the L2 norm of all numbers in each group, [R, G]; NaN for an empty group."""
     columns = []
     for pieces in groups(rows):
         each = [torch.linalg.vector_norm(piece, dim=1) for piece, _ in pieces]
@@ -63,14 +67,15 @@ def group_norms(rows: Rows) -> Tensor:
 
 
 def absent(rows: Rows, *shape: int) -> Tensor:
-    """Return [R, *shape] of NaN, for a value that does not exist."""
+    """Return NaN with shape [R, *shape], for a value that does not exist."""
     return rows.flat.new_full((len(rows.flat), *shape), torch.nan)
 
 
 def quantiles(values: Tensor) -> Tensor:
-    """Reduce [..., N] to [..., Q] quantiles, ignoring NaN; NaN if all are NaN.
+    """Return the QUANTILES of `values` [..., N] over the last axis, as [..., Q].
 
-    As `torch.nanquantile`; on a CPU, numpy sorts nine times as fast as PyTorch.
+    NaN is ignored; the result is NaN if all values are. Equivalent to `torch.nanquantile`, but on a
+    CPU, NumPy sorts nine times as fast as PyTorch.
     """
     at = _at(values.device, values.dtype)
     if values.device.type != "cpu" or values.dtype != torch.float32:
@@ -84,18 +89,21 @@ def quantiles(values: Tensor) -> Tensor:
 
 
 def spread(values: Tensor) -> Tensor:
-    """Reduce [..., N] to [..., 1 + Q] the mean and quantiles, ignoring NaN."""
+    """Return the mean and quantiles of `values` [..., N], as [..., 1 + Q], ignoring NaN."""
     return torch.cat([values.nanmean(dim=-1, keepdim=True), quantiles(values)], dim=-1)
 
 
 @cache
 def _at(device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the quantiles [Q] on a device, copied once because a copy makes the device wait."""
+    """Return the quantile levels as a tensor [Q], cached because a copy makes the device wait."""
     return torch.tensor(list(QUANTILES.values()), device=device, dtype=dtype)
 
 
 def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
-    """Return [R, 1 + C, N]: all values, then those of each class with NaN elsewhere."""
+    """Group values by token class, as [R, 1 + C, N].
+
+    The first row contains all values. The row of each class has NaN for tokens of other classes.
+    """
     kinds_C1 = torch.arange(len(TOKEN_CLASSES), device=classes_RN.device)[:, None]
     of_class_RCN = classes_RN[:, None, :] == kinds_C1
     return torch.cat(
@@ -104,7 +112,7 @@ def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
 
 
 def depths(setting: Setting) -> Labels:
-    """Return the labels of `StepView.block_inputs`."""
+    """Return the labels of the tensors in `StepView.block_inputs`."""
     return (*blocks(setting), "output")
 
 

@@ -1,4 +1,4 @@
-"""The model of a setting: its parts, sizes and initialization.
+"""Model section of a study: parts, sizes and initialization.
 
 Names of parts are looked up when the model is built (`engine.model`).
 """
@@ -21,33 +21,34 @@ class Embedding(Spec):
     """Token and position embeddings before the first block, optionally normalized."""
 
     norm: str = "none"
-    """A file of `paribus/engine/model/norms/`: none, layernorm, rmsnorm, center, ..."""
+    """Norm from `paribus/engine/model/norms/`: none, layernorm, rmsnorm, center, ..."""
     norm_at: Literal["sum", "tokens"] = "sum"
     """Normalize the sum of tokens and positions, or the tokens before positions are added."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """None is the norm's default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
+    """Epsilon of the norm. None means its default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
 
 
 class Init(Spec):
     """Standard deviations of the initial weights (GPT-2's: Radford et al. 2019)."""
 
     std: Annotated[float, Field(ge=0)] = 0.02
-    """Of all matrices except those of the next two keys."""
+    """Standard deviation of all matrices except token and position embeddings."""
     token_std: Annotated[float, Field(ge=0)] = 0.02
-    """Of token embeddings."""
+    """Standard deviation of token embeddings."""
     position_std: Annotated[float, Field(ge=0)] = 0.02
-    """Of learned positions."""
+    """Standard deviation of learned position embeddings."""
     salt: Seed = 0
-    """Another salt draws other values from the same distributions."""
+    """Salt of the random stream; another salt draws different values from the same
+    distributions."""
     scale_residual: bool = True
-    """Divide the std of projections into the residual stream by sqrt(2 n_layer)."""
+    """Divide `std` by sqrt(2 n_layer) for projections into the residual stream."""
 
 
 class Positions(Spec):
     """Position encoding."""
 
     kind: str = "learned"
-    """A file of `paribus/engine/model/positions/`: learned, rotary, none."""
+    """Position encoding from `paribus/engine/model/positions/`: learned, rotary, none."""
     theta: Annotated[float, Field(gt=0)] = 10_000.0
     """Base of rotary angles (Su et al. 2021): channel pair i rotates by theta^(-2i/K) per token."""
 
@@ -56,11 +57,12 @@ class Norm(Spec):
     """Norms in blocks and before the head."""
 
     kind: str = "layernorm"
-    """A file of `paribus/engine/model/norms/`: layernorm, rmsnorm, ..."""
+    """Norm from `paribus/engine/model/norms/`: layernorm, rmsnorm, ..."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """None is the norm's default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
+    """Epsilon of the norms. None means their default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
     placement: Literal["pre", "post"] = "pre"
-    """`pre` is x + f(norm(x)), with a norm before the head; `post` is norm(x + f(x)), without."""
+    """`pre` computes x + f(norm(x)), with a final norm before the head; `post` computes
+    norm(x + f(x)), without a final norm."""
 
 
 CAUSAL = "causal"  # the attention that has the other keys
@@ -70,70 +72,71 @@ class Attention(Spec):
     """Causal self-attention."""
 
     kind: str = CAUSAL
-    """A file of `paribus/engine/model/attentions/`."""
+    """Attention from `paribus/engine/model/attentions/`."""
     n_kv_head: Width | None = None
-    """Heads of keys and values (grouped queries: Ainslie et al. 2023); None is `n_head`."""
+    """Number of key-value heads (grouped queries: Ainslie et al. 2023); None means `n_head`."""
     qk_norm: str = "none"
-    """A norm of each head's queries and keys (Dehghani et al. 2023): a file of `model/norms/`."""
+    """Norm of each head's queries and keys (Dehghani et al. 2023), a name as in `norm.kind`."""
     softcap: Annotated[float, Field(gt=0)] | None = None
-    """Scores become softcap tanh(score / softcap) (Gemma 2); None leaves them."""
+    """Soft cap, softcap tanh(score / softcap), applied to scores (Gemma 2); None means no cap."""
     window: SeqLen | None = None
-    """Tokens that each token sees, itself included (Beltagy et al. 2020); None is all before it."""
+    """Number of tokens that a token attends to, including itself (Beltagy et al. 2020); None means
+    no limit."""
 
 
 class MLP(Spec):
-    """MLPs of blocks."""
+    """MLP of each block."""
 
     kind: str = "gelu"
-    """A file of `paribus/engine/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
+    """MLP from `paribus/engine/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
     ratio: Annotated[int, Field(gt=0, le=64)] = 4
-    """The inner width as a multiple of d_model."""
+    """Inner width as a multiple of d_model."""
     match_parameters: bool = True
-    """Make a gated MLP, which has three matrices, narrower, so that it has as many parameters as an
-    ungated one of this ratio."""
+    """Reduce the width of a gated MLP, which has three matrices, so that it has as many parameters
+    as an ungated MLP with this ratio."""
 
 
 class Head(Spec):
-    """Map from the last hidden state to logits."""
+    """Output head, which maps the last hidden state to logits."""
 
     tied: bool = True
-    """Use the token matrix as the head (Press & Wolf 2017)."""
+    """Share the token embedding matrix with the head (weight tying: Press & Wolf 2017)."""
     softcap: Annotated[float, Field(gt=0)] | None = None
-    """Logits become softcap tanh(logit / softcap) (Gemma 2); None leaves them."""
+    """Soft cap, softcap tanh(logit / softcap), applied to logits (Gemma 2); None means no cap."""
 
 
 class Modules(Spec):
-    """Custom modules, by site: an import path `file.py:Class`.
+    """Custom modules, each an import path `file.py:Class`.
 
-    They replace the shipped part of the site and are built as `Class(model)`, with a
-    `paribus.extend.ModelConfig`. Below, B is windows, T tokens and D channels. A `forward` with an
-    argument `shared` receives a `paribus.extend.Shared`, except for positions. Text is decoded with
-    a cache if all of them declare `cached = True`."""
+    A custom module replaces the built-in part at its site, and is built as `Class(model)` with a
+    `paribus.extend.ModelConfig`. Below, B is windows, T tokens and D channels. If `forward` has an
+    argument `shared`, it receives a `paribus.extend.Shared`, except for positions. Text is decoded
+    with a cache if all custom modules declare `cached = True`."""
 
     embedding: str | None = None
-    """Token and position embeddings, with `tokens`, an nn.Embedding that a tied head shares:
-    `forward(tokens)` maps [B, T] int64 to [B, T, D]; with `cached = True`, the second argument is
-    the position of the first token."""
+    """Token and position embeddings: `forward(tokens)` maps [B, T] int64 to [B, T, D]. The
+    attribute `tokens` is an nn.Embedding, which a tied head shares. With `cached = True`, the
+    second argument is the position of the first token."""
     positions: str | None = None
-    """Positions with a class attribute `stands`: "embedding", `forward(positions)` maps [T] int64
-    to [T, D]; "attention", `forward(q, k, positions)` maps two [B, H, T, K] to the same; or
-    "nowhere"."""
+    """Position encoding, with a class attribute `stands`. For "embedding", `forward(positions)`
+    maps [T] int64 to [T, D]; for "attention", `forward(q, k, positions)` maps two tensors
+    [B, H, T, K] to the same shapes; for "nowhere", it is never called."""
     block_norm: str | None = None
-    """The norms within blocks: `forward(x)`, [B, T, D] to the same."""
+    """Norms within blocks: `forward(x)` maps [B, T, D] to the same shape."""
     attention: str | None = None
-    """Attention: `forward(x)`, [B, T, D] to the same; with `cached = True`, also
-    `forward(x, cache)` with a `paribus.extend.KeyValueCache`."""
+    """Attention: `forward(x)` maps [B, T, D] to the same shape. With `cached = True`, it is also
+    called as `forward(x, cache)`, with a `paribus.extend.KeyValueCache`."""
     mlp: str | None = None
-    """The MLP: `forward(x)`, [B, T, D] to the same."""
+    """MLP: `forward(x)` maps [B, T, D] to the same shape."""
     final_norm: str | None = None
-    """The norm before the head: `forward(x)`, [B, T, D] to the same."""
+    """Norm before the head: `forward(x)` maps [B, T, D] to the same shape."""
     head: str | None = None
-    """The head: `forward(x, tokens)` maps hidden states [..., D] and the token matrix [V, D] to
+    """Output head: `forward(x, tokens)` maps hidden states [..., D] and the token matrix [V, D] to
     logits [..., V]."""
 
     @property
     def named(self) -> dict[str, str]:
-        """Import paths of the custom modules, by site."""
+        """Import paths of the custom modules, keyed by site."""
         return {site: path for site, path in self.model_dump().items() if path is not None}
 
 
@@ -166,7 +169,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_values(name: object) -> dict[str, Any]:
-    """Return the dotted keys that a preset sets. Raises ParibusError for an unknown preset."""
+    """Return the values that a preset sets, by dotted key. Raises ParibusError if it is unknown."""
     if not isinstance(name, str) or name not in PRESETS:
         hint = nearest(str(name), PRESETS)
         raise ParibusError(f"{PRESET} = {name!r} is unknown: {hint}", code="unknown")
@@ -174,7 +177,7 @@ def preset_values(name: object) -> dict[str, Any]:
 
 
 def with_preset(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the table of a model completed by the values of its preset."""
+    """Return a `model` table in which missing keys have the values of its preset."""
     table = dict(table)
     for key, value in preset_values(table.get("preset", "gpt2")).items():
         group, _, leaf = key.rpartition(".")
@@ -186,18 +189,18 @@ def with_preset(table: dict[str, Any]) -> dict[str, Any]:
 
 
 class Model(Spec):
-    """A decoder-only Transformer: by default GPT-3-style, Pre-LayerNorm with tied embeddings."""
+    """Decoder-only Transformer, by default GPT-2-style: Pre-LayerNorm with tied embeddings."""
 
     preset: str = "gpt2"
-    """Defaults of the other keys: gpt2 or llama."""
+    """Preset that sets the defaults of other keys: gpt2 or llama."""
     n_layer: Layers = 8
-    """Blocks."""
+    """Number of blocks."""
     n_head: Width = 8
-    """Attention heads."""
+    """Number of attention heads."""
     d_model: Width = 128
-    """Channels of the residual stream."""
+    """Number of channels in the residual stream."""
     bias: bool = True
-    """Give linear layers and LayerNorm a bias."""
+    """Add a bias to linear layers and LayerNorm."""
     embedding: Embedding = Embedding()
     positions: Positions = Positions()
     norm: Norm = Norm()
@@ -214,12 +217,12 @@ class Model(Spec):
 
     @property
     def head_width(self) -> int:
-        """Channels of a head."""
+        """Number of channels per head."""
         return self.d_model // self.n_head
 
     @property
     def mlp_shape(self) -> tuple[int, int]:
-        """The inner width of the MLP and its number of matrices (Shazeer 2020)."""
+        """Inner width of the MLP, and its number of matrices (Shazeer 2020)."""
         D, W, bias = self.d_model, self.mlp.ratio * self.d_model, int(self.bias)
         if self.mlp.kind != "swiglu":
             return W, 2
@@ -229,25 +232,27 @@ class Model(Spec):
 
     @property
     def n_kv_head(self) -> int:
-        """Heads of keys and values."""
+        """Number of key-value heads."""
         return self.attention.n_kv_head or self.n_head
 
     @model_validator(mode="after")
     def _sizes_work_together(self) -> Self:
         if self.d_model % self.n_head:
             raise ValueError(
-                f"d_model = {self.d_model} is not divisible by n_head = {self.n_head}; "
-                "all heads have the same number of channels"
+                f"d_model = {self.d_model} is not divisible by n_head = {self.n_head}, but all "
+                "heads have the same number of channels; make d_model a multiple of n_head"
             )
         if self.n_head % self.n_kv_head:
             raise ValueError(
                 f"n_head = {self.n_head} is not divisible by attention.n_kv_head = "
-                f"{self.n_kv_head}; all heads of keys and values serve as many query heads"
+                f"{self.n_kv_head}, but all key-value heads serve the same number of query heads; "
+                "make n_head a multiple of attention.n_kv_head"
             )
         is_rotary = self.modules.positions is None and self.positions.kind == "rotary"
         if is_rotary and self.head_width % 2:
             raise ValueError(
-                f"rotary positions rotate pairs of channels, and a head has {self.head_width} "
-                f"(d_model = {self.d_model} over n_head = {self.n_head}); use an even number"
+                f"rotary positions rotate pairs of channels, but a head has {self.head_width} "
+                f"channels (d_model = {self.d_model} divided by n_head = {self.n_head}); make this "
+                "number even"
             )
         return self

@@ -1,7 +1,7 @@
-"""Number of windows in every step: a constant batch, or one that grows with the tokens.
+"""Batch size of each step in windows: constant, or growing with the tokens trained on.
 
-A ramp divides the windows of a run with a constant batch into other steps. Every window is used
-once and in the same order, so an arm with a ramp and one without see the same sequences.
+A ramp divides the windows of a run with a constant batch into different steps. Every window is used
+once and in the same order, so arms with and without a ramp see the same sequences.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
 
 class Ramp(Spec):
-    """A batch that grows with the tokens trained on."""
+    """Batch size that grows with the tokens trained on."""
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
 
     first: Batch = Field(alias="from")
-    """Windows of the first steps."""
+    """Initial batch size in windows."""
     to: Batch
-    """Windows of the last steps. Budget, warmup and `evaluation.every` count batches of this size.
+    """Final batch size in windows. Budget, warmup and `evaluation.every` count steps of this size.
     """
     until: Share
-    """Share of the tokens after which the batch has grown."""
+    """Share of the tokens after which the batch has its final size."""
     shape: Literal["linear", "doubling"] = "linear"
-    """`linear` in tokens, or `doubling` after equal shares of them."""
+    """`linear` grows linearly in tokens; `doubling` doubles after equal shares of tokens."""
 
     def __hash__(self) -> int:
         return hash((self.first, self.to, self.until, self.shape))
@@ -51,13 +51,13 @@ class Ramp(Spec):
     def _grows(self) -> Self:
         if self.first >= self.to:
             raise ValueError(
-                f"a ramp from {self.first} to {self.to} does not grow; set a smaller `from`, or "
-                "batch_size as one number"
+                f"a ramp from {self.first} to {self.to} does not grow; reduce `from`, or set "
+                "batch_size to a single number"
             )
         if self.shape == "doubling" and self.first << self._doublings != self.to:
             raise ValueError(
-                f"no number of doublings leads from {self.first} to {self.to}; set `to` to "
-                f"{self.first << self._doublings}, or shape = 'linear'"
+                f"{self.to} is not {self.first} times a power of two; set `to` = "
+                f"{self.first << self._doublings}, or set shape = 'linear'"
             )
         return self
 
@@ -66,9 +66,11 @@ class Ramp(Spec):
         return (self.to // self.first).bit_length() - 1
 
     def size(self, share: float, unit: int) -> int:
-        """Return the number of windows of a step that begins at this share of the way to `until`.
+        """Return the batch size of a step, in windows.
 
-        A linear ramp grows by multiples of `unit`.
+        Args:
+            share: progress of the ramp at the start of the step, from 0 to 1.
+            unit: number of windows that sizes of a linear ramp are multiples of.
         """
         if self.shape == "doubling":
             return self.first << int(share * self._doublings)
@@ -76,7 +78,7 @@ class Ramp(Spec):
 
 
 def _number_or_ramp(value: Any) -> int | Ramp:
-    """Validate a batch size, with the errors for a number or a ramp, whichever was given."""
+    """Validate a batch size, with errors that fit the given value, a number or a ramp."""
     if isinstance(value, Ramp):
         return value
     if not isinstance(value, dict):
@@ -97,10 +99,15 @@ BatchSize = Annotated[
 
 @lru_cache(maxsize=64)
 def step_ends(ramp: int | Ramp, windows: int, unit: int) -> np.ndarray:
-    """Return the windows trained on after each step, [steps].
+    """Return the cumulative number of windows after each step, [steps].
 
-    The steps of a ramp are sorted by size. The remainder is a step of its own, so that the total is
-    `windows`.
+    The steps of a ramp are sorted by size. A remainder becomes a separate step, so that the total
+    is `windows`.
+
+    Args:
+        ramp: batch size.
+        windows: total number of windows.
+        unit: number of windows that sizes of a linear ramp are multiples of.
     """
     if isinstance(ramp, int):
         return np.arange(ramp, windows + 1, ramp)

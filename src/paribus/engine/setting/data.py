@@ -1,4 +1,4 @@
-"""The text of a trial, and how it becomes windows of tokens."""
+"""Data section of a study: the text, and how it becomes windows of tokens."""
 
 from __future__ import annotations
 
@@ -20,82 +20,83 @@ SeqLen = Annotated[int, Field(gt=0, le=2**20)]
 Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
 
 CORPUS = "corpus"
-"""Name of the training part of `data.corpus` in a mixture."""
+"""Name of the training text from `data.corpus` in a mixture."""
 
 TOKENIZERS = frozenset({"character", "byte", "pydoc-512"})
-"""Built-in tokenizers: characters, bytes, and those of `engine/data/tokenizers/`."""
+"""Names of built-in tokenizers: characters, bytes, and those in `engine/data/tokenizers/`."""
 
 
 class SourceText(Part):
-    """A text, as `corpus` or as a source of a mixture."""
+    """Text to read, for `corpus` or for a source of a mixture."""
 
     corpus: str = "text"
-    """A name of `paribus.engine.data.corpora`, or the import path of a custom corpus."""
+    """Name of a corpus in `paribus.engine.data.corpora`, or import path of a custom corpus."""
     path: str | None = None
     """File or folder of the corpus, relative to the study file."""
     column: Annotated[str, Field(min_length=1)] | None = None
-    """Column of the text in `parquet` and data sets, or its key in `jsonl`. None: `text`."""
+    """Column with the text in `parquet` and data sets, or its key in `jsonl`; None means `text`."""
     name: str | None = None
-    """The data set that `huggingface` reads."""
+    """Name of the data set that `huggingface` reads."""
     subset: str | None = None
-    """The configuration of a data set that has several."""
+    """Configuration of a data set that has several."""
     split: Annotated[str, Field(min_length=1)] | None = None
-    """The split of a data set whose text is read. None: `train`."""
+    """Split of the data set to read; None means `train`."""
     revision: str | None = None
-    """The commit of a data set on the hub."""
+    """Commit of the data set on the hub."""
 
 
 Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)]
-"""Shares of training windows by source."""
+"""Share of training windows from each source, {source: share}."""
 
 
 class Data(SourceText):
-    """The text, and how it becomes windows of tokens."""
+    """Text of a trial, and how it becomes windows of tokens."""
 
     corpus: str = "pydoc"
     sources: Annotated[dict[Name, SourceText], Field(max_length=MOST_SOURCES)] = Field(
         default_factory=dict
     )
-    """Texts for a mixture besides `corpus`, for training only: held-out text is from `corpus`."""
+    """Additional texts for a mixture, used only for training; held-out text is from `corpus`."""
     mixture: Shares = Field(default_factory=dict)
-    """Share of training windows from each source: `{ corpus = 0.7, web = 0.3 }`. Empty: all are
-    from `corpus`."""
+    """Share of training windows from each source, such as `{ corpus = 0.7, web = 0.3 }`. If empty,
+    all windows are from `corpus`."""
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
-    """`character`, `byte`, `pydoc-512` (byte-pair tokens of the corpus `pydoc`), or the path of a
+    """`character`, `byte`, `pydoc-512` (BPE trained on the corpus `pydoc`), or the path of a
     byte-level BPE `tokenizer.json`, relative to the study file."""
     vocab_size: Annotated[
         Annotated[int, Field(ge=LEAST_VOCABULARY, le=MOST_VOCABULARY)] | None, later(None)
     ] = None
-    """Size of the BPE tokenizer that is trained on `corpus` if the file does not exist."""
+    """Vocabulary size of the BPE tokenizer that is trained on `corpus` if its file is missing."""
     seq_len: SeqLen = 128
-    """Tokens in a window, the context of training."""
+    """Number of tokens in a window, the context length in training."""
     order: Literal["sampled", "epoch"] = "sampled"
-    """`sampled` draws windows with replacement, as nanoGPT does; `epoch` uses each once before any
-    is repeated."""
+    """`sampled` draws windows with replacement, as nanoGPT does; `epoch` uses each window once
+    before any is repeated."""
     pack: Literal["stream", "documents"] = "stream"
-    """`stream` lets windows begin anywhere; with `documents` they begin with a document. Windows
-    are full either way, so budgets are equal."""
+    """With `stream`, windows begin anywhere in the text; with `documents`, they begin with a
+    document. Windows are always full, so token budgets are equal."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the text, at its end, for validation; not used with `validation_path`."""
+    """Share of the text used for validation, at its end but before test text; ignored if
+    `validation_path` is set."""
     validation_path: str | None = None
-    """A separate file or folder for validation."""
+    """Separate file or folder for validation."""
     validation_tokens: Tokens | None = None
-    """Most validation tokens that are evaluated; the rest is not trained on."""
+    """Maximum number of validation tokens to evaluate; the rest is not used for training."""
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the text after the validation text, sealed until the verdict."""
+    """Share of the text, at its end, that is sealed until the verdict."""
     test_path: str | None = None
-    """A separate file or folder that is sealed until the verdict."""
+    """Separate file or folder that is sealed until the verdict."""
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
-    """`held-out` removes lines from the training text that contain 50 bytes of the held-out text.
-    `exact` and `near` also remove documents and passages that repeat an earlier one exactly, or at
-    an estimated Jaccard similarity of 0.8 (MinHash of 9 characters)."""
+    """`held-out` removes training lines that share a run of 50 bytes with held-out text. `exact`
+    and `near` also remove documents and passages that repeat an earlier one, exactly or with an
+    estimated Jaccard similarity of at least 0.8 (MinHash of 9-character shingles)."""
 
     @model_validator(mode="after")
     def _parts_leave_text_to_train_on(self) -> Self:
         if self.test_path is not None and self.test_fraction:
             raise ValueError(
                 f"test_fraction = {self.test_fraction} and test_path = '{self.test_path}' both "
-                "seal a test part; set one of them"
+                "seal a test part; set only one of them"
             )
         held_out = self.test_fraction + (
             0 if self.validation_path is not None else self.validation_fraction
@@ -103,7 +104,7 @@ class Data(SourceText):
         if held_out >= 1:
             raise ValueError(
                 f"validation_fraction = {self.validation_fraction} and test_fraction = "
-                f"{self.test_fraction} leave no text to train on; their sum must be below 1"
+                f"{self.test_fraction} leave no text to train on; reduce their sum to less than 1"
             )
         return self
 
@@ -111,7 +112,7 @@ class Data(SourceText):
     def _mixture_is_of_sources(self) -> Self:
         if CORPUS in self.sources:
             raise ValueError(
-                f"sources.{CORPUS}: a mixture calls data.corpus by this name; use another"
+                f"sources.{CORPUS} has the name that a mixture uses for data.corpus; rename it"
             )
         known, total = {CORPUS, *self.sources}, sum(self.mixture.values())
         for name, share in self.mixture.items():
@@ -121,11 +122,12 @@ class Data(SourceText):
                 )
             if abs(share * MIXTURE_PARTS - round(share * MIXTURE_PARTS)) > 1e-6:
                 raise ValueError(
-                    f"mixture.{name} = {share!r}: use multiples of {1 / MIXTURE_PARTS:g}"
+                    f"mixture.{name} = {share!r} is not a multiple of {1 / MIXTURE_PARTS:g}; round "
+                    "the shares"
                 )
         if self.mixture and abs(total - 1) > 1e-9:
             raise ValueError(
-                f"mixture {self.mixture} adds up to {total:.6g}; shares must add up to 1"
+                f"the shares in mixture = {self.mixture} sum to {total:.6g}; make their sum 1"
             )
         return self
 
@@ -136,28 +138,28 @@ class Data(SourceText):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of training windows by source."""
+        """Share of training windows from each source."""
         return self.mixture or {CORPUS: 1.0}
 
     def for_source(self, name: str) -> Data:
-        """Return a copy that reads a source instead of `corpus`."""
+        """Return a copy that reads the source `name` instead of `corpus`."""
         return self.model_copy(update=dict(self.sources[name]))
 
     @property
     def tokenizer_file(self) -> str | None:
-        """Path of the tokenizer; None if it is built in."""
+        """Path of the tokenizer file, or None if the tokenizer is built in."""
         return None if self.tokenizer in TOKENIZERS else self.tokenizer
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Paths of all texts."""
+        """Distinct paths of all texts that are files or folders."""
         paths = (self.path, self.validation_path, self.test_path)
         sources = (source.path for source in self.sources.values())
         return tuple(dict.fromkeys(path for path in (*paths, *sources) if path is not None))
 
     @property
     def own(self) -> dict[str, str]:
-        """Import paths of custom code that reads text, by key of the study."""
+        """Import paths of custom corpora, keyed by study key."""
         corpora = {"data.corpus": self.corpus}
         for name, source in self.sources.items():
             corpora[f"data.sources.{name}.corpus"] = source.corpus
@@ -165,5 +167,5 @@ class Data(SourceText):
 
     @property
     def text_column(self) -> str:
-        """Name of the column, with its default."""
+        """Name of the column with the text, "text" by default."""
         return self.column or "text"

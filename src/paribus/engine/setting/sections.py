@@ -1,5 +1,4 @@
-"""Sections that are the same for all arms (probes, evaluation, tasks), and values derived from a
-study and its settings."""
+"""Study sections shared by all arms (probes, evaluation, tasks), and values derived from them."""
 
 from __future__ import annotations
 
@@ -19,61 +18,65 @@ Shots = Annotated[int, Field(ge=0, le=1_000)]
 
 
 class Probes(Spec):
-    """Measurements while training."""
+    """Diagnostics measured during training."""
 
     own: Paths = ()
     """Custom probes, by import path: `file.py:name`."""
     every: Annotated[dict[str, Every], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
-    """Steps between two measurements, by name of the probe; 0 turns it off. Other probes keep their
-    declared interval."""
+    """Number of steps between measurements, keyed by probe; 0 turns a probe off. Other probes keep
+    their declared interval."""
 
 
 class Evaluation(Spec):
-    """Measurements on held-out text after training, and of the loss during training."""
+    """Evaluation on held-out text: all measures after training, and the loss during training."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of matrix products in evaluation; everything computed from logits is float32.
-    bfloat16 takes about half the time on processors that have it, and changes losses by rounding.
+    bfloat16 takes about half the time on hardware that supports it, and changes losses by rounding.
     """
     own: Paths = ()
     """Custom measures, by import path: `file.py:name`."""
     overlap: Annotated[float, Field(ge=0, le=0)] = 0.0
     """Always 0: held-out windows do not overlap."""
     every: CurveEvery = "tenth"
-    """Steps between two points of the held-out loss curve, which has a point before the first step
-    and after the last; "tenth" is a tenth of the shortest arm's steps. 0 measures no curve."""
+    """Number of steps between points of the held-out loss curve, which also has points before the
+    first step and after the last. "tenth" is a tenth of the shortest arm's steps; 0 turns the curve
+    off."""
     curve_tokens: Tokens = 2**13
-    """Tokens of the validation text, from its start, that each point is measured on."""
+    """Number of validation tokens, from the start, that each point of the curve is measured on."""
     target: Annotated[float, Field(gt=0)] | None = None
-    """A loss in nats per token. Tokens, FLOPs and seconds to reach it are measured in every trial.
-    None compares arms at the loss that both of a pair reach."""
+    """Target loss in nats per token; every trial measures the tokens, FLOPs and seconds to reach
+    it. If None, the two arms of a pair are compared at a loss that both reach."""
 
 
 class Tasks(Spec):
-    """Zero- and few-shot tasks, run through lm_eval in every trial; macro accuracy is the mean.
+    """Zero- and few-shot tasks, run with lm_eval in every trial.
 
-    `paribus evaluate` runs more tasks on finished trials."""
+    Macro accuracy is the mean accuracy over tasks. `paribus evaluate` runs more tasks on finished
+    trials."""
 
     own: Paths = ()
     """Custom tasks, by import path: `file.py:name`."""
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
-    """Tasks made from the validation text. None: all that the text and the window allow."""
+    """Tasks generated from the validation text; None means all that the text and window allow."""
     standard: Paths = ()
-    """Tasks of lm_eval, such as "lambada_openai" or "hellaswag"; "standard" is all seven, "piqa:t0"
-    uses a template of T0. They are registered with version and digest of their data."""
+    """Tasks of lm_eval, such as "lambada_openai" or "hellaswag"; "standard" means all seven, and
+    "piqa:t0" means PIQA in all T0 templates. They are registered with their version and a digest of
+    their data."""
     standard_items: Annotated[int, Field(ge=1)] | None = None
-    """Number of questions of each of these; None is all. Unknown characters are replaced."""
+    """Number of questions per task of lm_eval; None means all. Unknown characters in these
+    questions are replaced."""
     standard_data: str | None = None
-    """A folder with copies of the hub's data set repositories, by their names; None downloads them,
-    or uses the hub's cache."""
+    """Folder with copies of the hub's data set repositories, under their names; None downloads the
+    data sets, or uses the hub's cache."""
     shots: Annotated[
         tuple[Shots, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
     ] = (0, 3)
-    """Solved examples before each question; tasks whose questions then do not fit are skipped."""
+    """Numbers of solved examples before each question; tasks that then do not fit are skipped."""
     items: Annotated[int, Field(ge=1, le=500)] = 48
-    """Questions of each task made from the text."""
+    """Number of questions per generated task."""
     seed: Seed = 0
-    """Seed of the questions."""
+    """Seed for drawing the questions of generated tasks."""
     unknown: Literal["skip", "replace"] = "skip"
     """Skip questions with characters outside the vocabulary, or replace these characters."""
 
@@ -81,9 +84,9 @@ class Tasks(Spec):
 def curve_steps(study: Study, arm: str) -> tuple[int, ...]:
     """Return the numbers of steps after which the held-out loss of `arm` is measured.
 
-    These are 0, every `evaluation.every` steps, and the last. With a growing batch,
-    `evaluation.every` counts steps of the last size, so that arms are measured at equal tokens.
-    Empty if the study measures no curve.
+    These are 0, multiples of `evaluation.every`, and the last step, or () if the study measures no
+    curve. With a growing batch, `evaluation.every` counts steps of the final size, so that arms are
+    measured at equal tokens.
     """
     every, setting = study.evaluation.every, study.setting(arm)
     if every is None:
@@ -96,12 +99,12 @@ def curve_steps(study: Study, arm: str) -> tuple[int, ...]:
 
 
 def is_open(study: Study) -> bool:
-    """Return True if the precision is not settled yet; such a study is not trained."""
+    """Return whether the precision is "auto", which must be resolved before training."""
     return study.training.precision == "auto"
 
 
 def with_precision(study: Study, precision: str) -> Study:
-    """Return `study` with `precision` instead of "auto".
+    """Return `study` with the precision "auto" resolved to `precision`.
 
     Raises ParibusError if no difference between arms remains.
     """

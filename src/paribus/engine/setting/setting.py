@@ -1,7 +1,7 @@
-"""The frozen specification of a trial: data, model, training.
+"""Frozen specification of a trial: data, model and training.
 
-Unknown keys, wrong types and sizes that cannot work are refused when it is loaded. Nothing mutates
-or clamps a specification.
+Unknown keys, wrong types and invalid sizes are rejected when a specification is loaded. Nothing
+mutates or clamps it.
 """
 
 from __future__ import annotations
@@ -23,37 +23,39 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Schedule(Part):
-    """The learning rate over the run, as a fraction of its peak: a linear warmup, then a `kind`."""
+    """Learning-rate schedule: a linear warmup, followed by a schedule of the given kind."""
 
     kind: Annotated[str, Field(min_length=1)] = "constant"
-    """A file of `paribus/engine/training/schedules/` (constant, cosine, linear, wsd), or
-    a custom one: `file.py:name`."""
+    """Schedule from `paribus/engine/training/schedules/` (constant, cosine, linear, wsd), or a
+    custom one: `file.py:name`."""
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
-    """Iterations of linear warmup."""
+    """Number of iterations of linear warmup."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """End of the run, as a fraction of the peak; a constant has none."""
+    """Learning rate at the end of the run, as a fraction of the peak; a constant schedule ignores
+    it."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
-    """Options of the schedule, such as `decay` of wsd."""
+    """Options of the schedule, such as `decay` for wsd."""
 
 
 class Group(Part):
-    """Parameters with their own optimizer settings; the first group that matches counts."""
+    """Parameters with separate optimizer settings; a parameter is in the first group it matches."""
 
     match: Annotated[str, Field(min_length=1)]
-    """Pattern of parameter names: `blocks.*.mlp.*`; `*` matches anything, `?` one character."""
+    """Pattern of parameter names, such as `blocks.*.mlp.*`; `*` matches any text, `?` one
+    character."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """Peak learning rate."""
     learning_rate_factor: Annotated[float, Field(ge=0)] | None = None
-    """Peak relative to the study's learning rate; 0 keeps the initial values."""
+    """Peak learning rate as a multiple of `optimizer.learning_rate`; 0 freezes the parameters."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Weight decay of the parameters that `decay` selects."""
+    """Weight decay of the group's parameters that `decay` selects."""
     optimizer: str | None = None
-    """A name as in `optimizer.name`."""
+    """Optimizer of the group, a name as in `optimizer.name`."""
     options: Options = Field(default_factory=dict)
-    """Options of that optimizer."""
+    """Options of the group's optimizer."""
 
     def factor(self, optimizer: Optimizer) -> float:
-        """Return the peak relative to the study's learning rate."""
+        """Return the peak learning rate as a multiple of the optimizer's."""
         if self.learning_rate is not None:
             return self.learning_rate / optimizer.learning_rate
         return 1.0 if self.learning_rate_factor is None else self.learning_rate_factor
@@ -62,43 +64,45 @@ class Group(Part):
     def _has_one_rate(self) -> Self:
         if self.learning_rate is not None and self.learning_rate_factor is not None:
             raise ValueError(
-                f"the group '{self.match}' has both learning_rate and learning_rate_factor; set one"
+                f"the group '{self.match}' has both learning_rate and learning_rate_factor; set "
+                "only one of them"
             )
         return self
 
 
 class Optimizer(Part):
-    """The optimizer."""
+    """Optimizer and its hyperparameters."""
 
     name: str = "adamw"
-    """A file of `paribus/engine/training/optimizers/` (adamw, lion, muon, schedule_free,
+    """Optimizer from `paribus/engine/training/optimizers/` (adamw, lion, muon, schedule_free,
     soap), or a custom one: `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
-    """Peak learning rate, which the schedule multiplies."""
+    """Peak learning rate, which the schedule scales."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
-    """Decay rates of AdamW's moments, also for parameters that another optimizer leaves to it."""
+    """Decay rates of AdamW's moments, also for parameters that another optimizer leaves to AdamW.
+    """
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    """AdamW's eps."""
+    """AdamW's epsilon."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
-    """Decoupled (Loshchilov & Hutter 2019): a step subtracts this share of a weight, times the
-    learning rate."""
+    """Decoupled weight decay (Loshchilov & Hutter 2019): each step subtracts learning rate x weight
+    decay x weight."""
     decay: Literal["matrices", "linear"] = "matrices"
-    """`matrices` decays every matrix, embeddings included; `linear` excludes embeddings. Biases,
+    """`matrices` decays every matrix, including embeddings; `linear` excludes embeddings. Biases,
     norm gains and parameters of an embedding norm never decay."""
     options: Options = Field(default_factory=dict)
     """Options of the optimizer, such as Muon's `momentum` and `ns_steps`."""
     groups: Annotated[tuple[Group, ...], Field(strict=False, max_length=100)] = ()
-    """Parameters with another learning rate, weight decay or optimizer."""
+    """Groups of parameters with a different learning rate, weight decay or optimizer."""
 
 
 class Loss(Part):
-    """The training loss; every evaluation is plain cross-entropy."""
+    """Training loss; evaluation always uses plain cross-entropy."""
 
     name: str = "cross_entropy"
-    """A file of `paribus/engine/training/losses/`, or a custom one:
-    `file.py:name`."""
+    """Loss from `paribus/engine/training/losses/`, or a custom one: `file.py:name`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of cross_entropy's target that is spread over the vocabulary (Szegedy et al. 2016)."""
+    """Share of the target probability that cross_entropy spreads over the vocabulary (Szegedy et
+    al. 2016)."""
     z_loss: Annotated[float, Field(ge=0)] = 0.0
     """Weight of log^2 Z in cross_entropy, which keeps logits from drifting (Chowdhery et al. 2022).
     """
@@ -107,55 +111,55 @@ class Loss(Part):
     auxiliary: Annotated[dict[str, Annotated[float, Field(ge=0)]], later({})] = Field(
         default_factory=dict
     )
-    """Weights of the auxiliary losses of custom modules, by name; by default 1."""
+    """Weights of the auxiliary losses of custom modules, keyed by name; 1 by default."""
 
 
 class Average(Part):
-    """Averaging of weights; averages are evaluated, kept and exported instead of trained
-    weights."""
+    """Weight averaging; the average is evaluated, kept and exported instead of trained weights."""
 
     kind: Annotated[str, Field(min_length=1), later("none")] = "none"
-    """A file of `paribus/engine/training/averages/` (ema), or a custom one:
-    `file.py:name`; `none` uses the weights of the last step."""
+    """Average from `paribus/engine/training/averages/` (ema), or a custom one: `file.py:name`;
+    `none` uses the weights of the last step."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
-    """Options of the average, such as `decay` of ema."""
+    """Options of the average, such as `decay` for ema."""
 
 
 class Training(Part):
-    """Budget and optimization. There is no early stopping: budgets match exactly."""
+    """Training budget and optimization; there is no early stopping, so budgets match exactly."""
 
     iterations: Steps | None = None
-    """Optimizer steps of a trial. With a growing batch, steps of the last size; the trial makes
-    more steps, over as many tokens."""
+    """Number of optimizer steps. With a growing batch, it counts steps of the final size; the trial
+    takes more steps, over the same number of tokens."""
     tokens: Tokens | None = None
     """Budget in tokens, instead of `iterations`."""
     budget: Literal["tokens", "bytes", "flops"] = "tokens"
-    """Unit in which the budgets of arms match. With `bytes` or `flops`, an arm's iterations follow
-    from its reference's, to the nearest step: by the bytes of text in its tokens, or by the FLOPs
-    of a step."""
+    """Unit in which the budgets of arms match. With `bytes` or `flops`, an arm takes as many
+    iterations as it needs, to the nearest step, for the text bytes or training FLOPs of its
+    reference arm."""
     batch_size: BatchSize = 16
-    """Windows of a step; or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose `shape` is
+    """Number of windows per step, or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose `shape` is
     "linear" or "doubling"."""
     micro_batch: Batch | None = None
-    """Windows in memory at once, if a batch does not fit: gradients of the parts are added. It must
-    divide `batch_size`; a ramp grows by multiples of it."""
+    """Number of windows processed at once, if a batch does not fit in memory; gradients are
+    accumulated. It must divide `batch_size`; a ramp grows by multiples of it."""
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    """Schedule of the learning rate."""
+    """Learning-rate schedule."""
     average: Annotated[Average, later(Average())] = Average()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
-    """Largest total gradient norm; larger gradients are scaled down to it."""
+    """Maximum total gradient norm, to which larger gradients are scaled down; None turns clipping
+    off."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """`bfloat16` is mixed precision: float32 weights and optimizer, lower matrix products. `auto`
-    is bfloat16 if the device has it, else float32, settled when the study is registered.
-    Evaluation has its own precision."""
+    """`bfloat16` is mixed precision: float32 weights and optimizer state, bfloat16 matrix products.
+    `auto` is resolved when the study is registered, to bfloat16 if the device supports it natively
+    and to float32 otherwise. Evaluation has a separate precision."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of activations that is dropped in training."""
+    """Dropout probability in training."""
     keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()
-    """Steps after which the weights are kept, besides the last."""
+    """Steps after which the weights are kept, in addition to the last step."""
     keep_every: Steps | None = None
-    """Interval in steps at which the weights are kept."""
+    """Number of steps between weights that are kept."""
 
     @model_validator(mode="after")
     def _batches_are_whole(self) -> Self:
@@ -163,19 +167,19 @@ class Training(Part):
         for size in (self.largest_batch, *first):
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(
-                    f"micro_batch = {self.micro_batch} does not divide {size} of batch_size; the "
-                    "parts of a batch have equal sizes"
+                    f"micro_batch = {self.micro_batch} does not divide the batch size {size}, but "
+                    "micro-batches have equal sizes; set micro_batch to a divisor"
                 )
         if first and self.budget != "tokens":
             raise ValueError(
-                f"a batch_size that grows needs a budget in tokens, and this is in {self.budget}; "
-                "remove budget, or set batch_size to one number"
+                f"a growing batch_size needs a budget in tokens, but budget = '{self.budget}'; "
+                "remove budget, or set batch_size to a single number"
             )
         return self
 
     @property
     def largest_batch(self) -> int:
-        """Number of windows in a step; in the last step if the batch grows."""
+        """Number of windows per step, or in a step of the final size if the batch grows."""
         return self.batch_size.to if isinstance(self.batch_size, Ramp) else self.batch_size
 
 
@@ -190,37 +194,37 @@ class Setting(TrialSetting):
     def _budget_is_complete(self) -> Self:
         training = self.training
         if (training.iterations is None) == (training.tokens is None):
-            raise ValueError("training needs either iterations or tokens, and not both")
+            raise ValueError("training needs exactly one budget; set either iterations or tokens")
         if training.tokens is not None and training.tokens % self.tokens_per_step:
             multiple = training.tokens // self.tokens_per_step * self.tokens_per_step
             raise ValueError(
-                f"training.tokens = {training.tokens} is not a whole number of steps of "
-                f"{self.tokens_per_step} tokens (batch_size x seq_len); use "
+                f"training.tokens = {training.tokens} is not a multiple of the "
+                f"{self.tokens_per_step} tokens in a step (batch_size x seq_len); set it to "
                 f"{multiple or self.tokens_per_step}"
             )
         size = training.batch_size
         steps = self.windows // (size.first if isinstance(size, Ramp) else size)
         if steps > MOST_STEPS:
             raise ValueError(
-                f"training has up to {steps:,} steps; {MOST_STEPS:,} are the most: use a larger "
-                "training.batch_size"
+                f"training would take up to {steps:,} steps, more than the limit of "
+                f"{MOST_STEPS:,}; increase training.batch_size, or reduce the budget"
             )
         if training.schedule.warmup > self.budget_iterations:
             raise ValueError(
                 f"training.schedule.warmup = {training.schedule.warmup} exceeds the run's "
-                f"{self.budget_iterations} iterations; use a smaller warmup"
+                f"{self.budget_iterations} iterations; reduce it"
             )
         last = max(training.keep, default=0)
         if last > self.iterations:
             raise ValueError(
-                f"training.keep = {last} is after the last of {self.iterations} steps; name steps "
-                "of the run"
+                f"training.keep contains step {last}, but the run has only {self.iterations} "
+                "steps; remove that step"
             )
         return self
 
     @property
     def own_named(self) -> dict[str, str]:
-        """Import paths of custom code: modules by site, everything else by key of the study."""
+        """Import paths of custom code, keyed by site for modules and by study key for the rest."""
         training = self.training
         names = {
             "training.optimizer.name": training.optimizer.name,
@@ -235,15 +239,17 @@ class Setting(TrialSetting):
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """Steps after which the weights are kept, in order, without the last."""
+        """Steps after which the weights are kept, in order, without the last step."""
         every = self.training.keep_every
         regular = range(every, self.iterations, every) if every else ()
         return tuple(sorted({*self.training.keep, *regular} - {self.iterations}))
 
     @property
     def common(self) -> Setting:
-        """The setting without learning rate and weight decay, in which replicas of a stack may
-        differ."""
+        """Setting with default learning rate and weight decay, for comparing replicas of a stack.
+
+        Replicas of a stack may differ only in these two values.
+        """
         default = Optimizer()
         optimizer = self.training.optimizer.model_copy(
             update={
@@ -256,12 +262,12 @@ class Setting(TrialSetting):
 
     @property
     def tokens_per_step(self) -> int:
-        """Number of tokens in a step; in the last step if the batch grows."""
+        """Number of tokens per step, or in a step of the final size if the batch grows."""
         return self.training.largest_batch * self.data.seq_len
 
     @property
     def budget_iterations(self) -> int:
-        """Budget in steps of the last size: the number of steps, unless the batch grows."""
+        """Budget in steps of the final batch size; the number of steps if the batch is constant."""
         if self.training.iterations is not None:
             return self.training.iterations
         assert self.training.tokens is not None
@@ -284,11 +290,11 @@ class Setting(TrialSetting):
 
     @property
     def _ends(self) -> np.ndarray:
-        """Cumulative number of windows after each step."""
+        """Cumulative number of windows after each step, [steps]."""
         return step_ends(self.training.batch_size, self.windows, self.training.micro_batch or 1)
 
     def windows_before(self, t: int) -> int:
-        """Return the number of windows before step t; steps beyond the run have the last size."""
+        """Return the number of windows before step t; steps beyond the run have the final size."""
         ends = self._ends
         beyond = max(t - len(ends), 0)
         return int(ends[t - beyond - 1] if t else 0) + beyond * self.training.largest_batch
@@ -298,14 +304,15 @@ class Setting(TrialSetting):
         return self.windows_before(t) * self.data.seq_len
 
     def step_with(self, windows: int) -> int:
-        """Return the number of steps needed to train on at least this many windows."""
+        """Return the number of steps needed to train on at least `windows` windows."""
         return int(np.searchsorted(self._ends, windows)) + 1 if windows else 0
 
     def place(self, t: int) -> float:
-        """Return the position of step t in schedules, which count tokens.
+        """Return the position of step t in a schedule, in steps of the final batch size.
 
-        This is t, or with a growing batch the tokens trained on including step t, in steps of the
-        last size, minus one.
+        Schedules count tokens. With a constant batch, the position is t. With a growing batch, it
+        is the number of tokens trained on up to and including step t, in steps of the final size,
+        minus one.
         """
         if not isinstance(self.training.batch_size, Ramp):
             return t
@@ -313,24 +320,25 @@ class Setting(TrialSetting):
 
 
 def rows_of(setting: Setting, size: int) -> int:
-    """Return the sequences of a batch on each of `size` ranks.
+    """Return the number of sequences per batch on each of `size` ranks.
 
-    Raises ParibusError if the batch cannot be split evenly, in whole micro-batches.
+    Raises ParibusError if the batch cannot be split evenly into whole micro-batches.
     """
     batch, micro = setting.training.batch_size, setting.training.micro_batch
     if size == 1:
         return setting.training.largest_batch
     if not isinstance(batch, int):
         raise ParibusError(
-            "a training.batch_size that grows needs one device; remove "
-            "resources.devices_per_trial, or set one number",
+            "a growing training.batch_size requires a single device per trial; remove "
+            "resources.devices_per_trial, or set training.batch_size to a single number",
             code="unsupported",
         )
     rows, rest = divmod(batch, size)
     if rest or (micro and rows % min(micro, rows)):
         raise ParibusError(
-            f"training.batch_size = {batch} on resources.devices_per_trial = {size} leaves parts "
-            f"that training.micro_batch = {micro} does not divide; make it a multiple of both",
+            f"training.batch_size = {batch} cannot be split evenly among "
+            f"resources.devices_per_trial = {size} with training.micro_batch = {micro}; make it a "
+            "multiple of both",
             code="conflict",
         )
     return rows

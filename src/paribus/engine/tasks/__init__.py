@@ -1,7 +1,7 @@
-"""Multiple-choice tasks made from held-out text.
+"""Multiple-choice tasks generated from held-out text.
 
 Tasks are declared in `generators/`, or by the user (`tasks.own`). `write_suite` draws their items
-from the validation split and writes them so that any `lm_eval` runs them unchanged.
+from the validation split, and writes them in a format that `lm_eval` runs unchanged.
 """
 
 from paribus.engine.tasks.generators import find_tasks, own_tasks

@@ -1,21 +1,21 @@
-"""The task suite of a study: items drawn from held-out text, in files that `lm_eval` runs.
+"""Task suite of a study: items drawn from held-out text, in files that `lm_eval` can run.
 
     lm_eval --include_path FOLDER --tasks paribus
 
     <task>.yaml            the harness's configuration
     <task>.jsonl           the items
     <task>.examples.jsonl  the solved examples, never scored
-    items.py               reads both for the harness
-    suite.json             what fits, and digests of both
+    items.py               loads items and examples for the harness
+    suite.json             numbers of shots that fit, and digests of items and examples
 
-The harness resolves `data_files` of its configurations against the working folder and caches by
-modification time and size. `items.py` finds its neighbours wherever the folder lies and caches
-nothing, so the folder may be moved or sent. paribus reads only the items. It ignores configuration
+The harness resolves `data_files` of its configurations against the working directory, and caches
+them by modification time and size. `items.py` loads the files in its own folder and caches nothing,
+so the folder may be moved or sent. paribus itself reads only the items; it ignores configuration
 and code in the folder, which may be untrusted.
 
-A second file, `standard.json`, lists the harness tasks of a study with versions and digests of
-their data. It is written before the registration, which contains the same; every trial must match
-it.
+A second file, `standard.json`, lists the standard tasks of a study with versions and digests of
+their data. It is written before the registration, which contains the same entries; every trial must
+match them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def read(name):
 
 
 class Line(Record):
-    """A line of a file of items."""
+    """Item of a task, as a line of the task's file."""
 
     context: str
     choices: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2)]
@@ -85,11 +85,11 @@ class Line(Record):
 
 
 class WrittenTask(Record):
-    """A task in `suite.json`.
+    """Entry of a task in `suite.json`.
 
     Attributes:
         version: version of the generator.
-        shots: those numbers of SHOTS for which the solved examples fit before every item.
+        shots: numbers in SHOTS for which the solved examples fit before every item.
         files: {file name: SHA-256} of the items and of the examples.
     """
 
@@ -99,13 +99,13 @@ class WrittenTask(Record):
 
 
 class Suite(Record):
-    """A suite on disk, with verified items.
+    """Task suite on disk, with verified items.
 
     Attributes:
         folder: folder of the suite.
-        digest: SHA-256 of `suite.json`, and so of every item.
-        tasks: tasks by name.
-        left_out: {task: reason why the text or the window does not allow it}.
+        digest: SHA-256 of `suite.json`, which contains the digests of all items.
+        tasks: tasks, keyed by name.
+        left_out: {name of an excluded task: reason}.
         delimiter: text between solved examples.
     """
 
@@ -116,12 +116,14 @@ class Suite(Record):
     delimiter: str
 
     def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
-        """Return the named tasks (None means all), sorted. Raises ParibusError for a missing
-        one."""
+        """Return the tasks called `names`, sorted; None means all.
+
+        Raises ParibusError if a task is unknown or excluded.
+        """
         for name in names or ():
             if name in self.left_out:
                 raise ParibusError(
-                    f"task '{name}' was left out: {self.left_out[name]}; "
+                    f"task '{name}' is excluded from the suite, because {self.left_out[name]}; "
                     "remove it from tasks.names",
                     code="too_few",
                 )
@@ -132,7 +134,7 @@ class Suite(Record):
         return {name: t for name, t in self.tasks.items() if names is None or name in names}
 
     def rows(self, name: str) -> dict[str, list[Row]]:
-        """Return the items and the examples of a task, keyed by the harness's names of splits.
+        """Return a task's items and examples, keyed by the harness's split, "test" or "examples".
 
         Raises ParibusError if a file is missing, was changed, or has an invalid item.
         """
@@ -140,8 +142,8 @@ class Suite(Record):
         for split, file in _files(name).items():
             path = self.folder / file
             problem = (
-                f"{path} is missing or not the file that suite.json was written with; restore it "
-                "or write the suite again"
+                f"{path} is missing or differs from its digest in suite.json; restore the file, or "
+                "write the suite again"
             )
             content = read_bytes(path, RECORD_BYTES, missing=problem)
             if _digest(content) != self.tasks[name].files.get(file):
@@ -149,7 +151,7 @@ class Suite(Record):
             lines = [as_model(Line, parse_json(x, str(path)), path) for x in content.splitlines()]
             if any(line.answer >= len(line.choices) for line in lines):
                 raise ParibusError(
-                    f"{path} has an answer that is not a choice; write the suite again"
+                    f"{path} has an answer that is not the index of a choice; write the suite again"
                 )
             rows[split] = [line.model_dump() for line in lines]
         return rows
@@ -164,14 +166,21 @@ def write_suite(
     own: Sequence[Task] = (),
     readers: Sequence[tuple[Encode, int]] = (),
 ) -> Suite:
-    """Draw a suite from the validation split of `dataset`, for models with a window of `window`
-    tokens, and write it to `folder`.
+    """Draw a task suite from the validation split, and write it to `folder`.
 
-    The folder must not contain a suite yet. Equal suites have equal bytes. A task has N_ITEMS
-    items, or as many as the text allows if these are at least `n_least`. Tasks that the text or the
-    window does not allow are listed in `left_out`. `own` are custom tasks;
-    `readers` are further tokenizers, with their windows, that every item must fit. Raises
-    ParibusError if a custom task is left out.
+    Equal suites have equal bytes. Tasks that the text or the window does not allow are listed in
+    `left_out`.
+
+    Args:
+        folder: folder without a suite.
+        dataset: text and tokenizer.
+        seed: seed for drawing items.
+        window: number of tokens in the window of the models.
+        n_least: minimum number of items; a task has N_ITEMS, or as many as the text allows.
+        own: custom tasks.
+        readers: other tokenizers and their windows, which every item must fit, too.
+
+    Raises ParibusError if a custom task is excluded.
     """
     held_out = HeldOut.of(dataset)
     of_examples, of_items = held_out.divide()
@@ -203,8 +212,8 @@ def write_suite(
     for task in own:
         if task.name in left_out:
             raise ParibusError(
-                f"task '{task.name}' cannot be made: {left_out[task.name]}; remove it, or "
-                "use fewer items, more text or a longer window",
+                f"custom task '{task.name}' is excluded, because {left_out[task.name]}; remove it "
+                "from tasks.own, or use fewer items, more text or a longer window",
                 code="too_few",
             )
     write_bytes(folder / "items.py", LOADER.encode())
@@ -216,10 +225,10 @@ def write_suite(
 def _draw(
     task: Task, text: HeldOut, held_out: HeldOut, length: int, wanted: int, seed: int, purpose: str
 ) -> list[Row]:
-    """Return at most `wanted` items drawn from `text`, a part of `held_out`.
+    """Draw up to `wanted` items of a task from `text`, a part of `held_out`.
 
-    Items are distinct and have one right choice. The right choices are spread evenly over the
-    positions, also among the first items.
+    Items are distinct and have one correct choice. Correct choices are balanced over the positions,
+    also among the first items.
     """
     kept: dict[tuple[str, str], Question] = {}
     with blamed(f"task '{task.name}' fails"):
@@ -230,11 +239,13 @@ def _draw(
             sizes = {len(choice) for choice in choices}
             if len(choices) != task.n_choices or len(sizes) != 1 or 0 in sizes:
                 raise ValueError(
-                    f"a question has choices of {sorted(map(len, choices))} characters; it must "
-                    f"have {task.n_choices} choices of equal length"
+                    f"a question has choices with {sorted(map(len, choices))} characters, but must "
+                    f"have {task.n_choices} nonempty choices of equal length"
                 )
             if len(question.context) + max(sizes) > length:
-                raise ValueError(f"context and choice have more than {length} characters together")
+                raise ValueError(
+                    f"a question's context and choice together exceed {length} characters"
+                )
             # Text repeats itself: a distractor may be how it goes on elsewhere.
             is_right = [held_out.contains(question.context + wrong) for wrong in question.wrong]
             if len(set(choices)) == len(choices) and not any(is_right):
@@ -255,7 +266,10 @@ def _fitting_shots(
     delimiter: str,
     readers: Sequence[tuple[Encode, int]],
 ) -> tuple[int, ...]:
-    """Return those of SHOTS with which every prompt and choice fit the window of every reader."""
+    """Return the numbers in SHOTS for which every prompt and choice fits every window.
+
+    `readers` are pairs of a tokenizer's `encode` and the window in tokens.
+    """
     solved = [row["context"] + row["choices"][row["answer"]] + delimiter for row in examples]
     texts = [row["context"] + choice for row in items for choice in row["choices"]]
     texts.sort(key=lambda text: len(text.encode()), reverse=True)
@@ -269,7 +283,10 @@ def _fitting_shots(
 def _write_task(
     folder: Path, task: Task, delimiter: str, splits: dict[str, list[Row]]
 ) -> dict[str, str]:
-    """Write a task's configuration, items and examples; return the digests of the latter two."""
+    """Write a task's configuration, items and examples.
+
+    Returns {file name: SHA-256} of the items and of the examples.
+    """
     digests, files = {}, _files(task.name)
     for split, rows in splits.items():
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
@@ -297,7 +314,7 @@ def read_suite(folder: Path) -> Suite:
 
 
 def _files(name: str) -> dict[str, str]:
-    """Return the file name of each split of a task."""
+    """Return the file name of each split of a task, {split: file name}."""
     return {"test": f"{name}.jsonl", "examples": f"{name}.examples.jsonl"}
 
 
@@ -328,7 +345,7 @@ STANDARD_FILE = "standard.json"
 
 
 class Pinned(Record):
-    """A harness task: its name, questions and shots."""
+    """Entry of a standard task in `standard.json`: version, data set and digests."""
 
     version: Number | str
     dataset: str
@@ -338,13 +355,13 @@ class Pinned(Record):
 
 
 def read_standard(folder: Path) -> dict[str, Pinned]:
-    """Return the harness tasks of a study. Raises ParibusError if the file is invalid."""
+    """Read a study's standard tasks, keyed by name. Raises ParibusError if the file is invalid."""
     form = RootModel[Annotated[dict[str, Pinned], Field(min_length=1)]]
     return read_as(form, folder / STANDARD_FILE).root
 
 
 def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
-    """Return the registered description of the tasks in `folder`; empty without tasks."""
+    """Describe the tasks in `folder` for registration, as {} if `asked` selects no tasks."""
     registered: dict[str, Any] = {}
     if asked.names != ():
         suite = read_suite(folder)

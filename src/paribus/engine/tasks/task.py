@@ -1,4 +1,4 @@
-"""A task: a function from held-out text to questions, and the text that tasks are made from."""
+"""Task declaration, and the held-out text that tasks are generated from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ MOST_TOKENS = 2**20
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a word begins: the text before it, and the text from the gap before it on."""
+    """Place in a text where a word begins.
+
+    `context` is the text before the word. `span` is the text that follows, starting with the
+    whitespace before the word.
+    """
 
     context: str
     span: str
@@ -39,11 +43,11 @@ class Site:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Documents of the validation split (the first one may lack its beginning).
+    """Documents in the validation split; the first one may lack its beginning.
 
     Attributes:
         documents: nonempty texts.
-        words: all words of the corpus, in lower case.
+        words: all words in the training and validation text, in lowercase.
     """
 
     documents: tuple[str, ...]
@@ -51,7 +55,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
-        """Return up to MOST_TOKENS of the validation split as text, one text per document."""
+        """Decode up to MOST_TOKENS tokens of the validation split into documents."""
         tokenizer = dataset.tokenizer
         documents = tuple(tokenizer.documents(dataset.validation[:MOST_TOKENS]))
         everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
@@ -77,16 +81,16 @@ class HeldOut:
 
     @cached_property
     def marks(self) -> str:
-        """All punctuation marks of the text, each repeated as often as it occurs."""
+        """All punctuation marks in the text, each repeated as often as it occurs."""
         return "".join(re.findall(r"[.,;:!?()\"'-]", "".join(self.documents)))
 
     @cached_property
     def pairs(self) -> Counter[str]:
-        """Counts of each pair of neighbouring characters."""
+        """Number of occurrences of each pair of adjacent characters."""
         return Counter(text[at : at + 2] for text in self.documents for at in range(len(text) - 1))
 
     def most_plausible(self, texts: Iterable[str]) -> str:
-        """Return the text whose pairs of adjacent characters are the most common.
+        """Return the text with the most common pairs of adjacent characters.
 
         This avoids corruptions that an impossible pair of characters would reveal.
         """
@@ -99,7 +103,7 @@ class HeldOut:
     def sites(self, rng: np.random.Generator, context: int, span: int) -> Iterator[Site]:
         """Yield every place where a word begins inside running text, in random order.
 
-        Contexts start at a word and have at most `context` characters, spans exactly `span`.
+        Contexts start at a word and have at most `context` characters; spans have exactly `span`.
         """
         places = [
             (document, gap.start())
@@ -117,8 +121,8 @@ class HeldOut:
 def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
     """Yield groups of `size` values with distinct keys; each value is in at most one group.
 
-    If each member of a group is the right choice once and a wrong choice for the others, no choice
-    can be preferred by itself: guessing without the context is right once in `size`.
+    If each member of a group is the correct choice once and a wrong choice for the others, no
+    choice can be preferred by itself: guessing without the context is correct once in `size` times.
     """
     waiting: list[dict[str, T]] = []
     for value in values:
@@ -132,7 +136,7 @@ def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator
 
 
 def before_from_word(document: str, at: int, length: int) -> str:
-    """Return at most `length` characters before `at`, beginning at a word."""
+    """Return at most `length` characters before position `at`, starting with a whole word."""
     start = max(at - length, 0)
     text = document[start:at]
     if start > 0 and not document[start - 1].isspace() and not text[:1].isspace():
@@ -141,7 +145,7 @@ def before_from_word(document: str, at: int, length: int) -> str:
 
 
 def words_inside(span: str, shortest: int) -> list[re.Match[str]]:
-    """Return the words of at least `shortest` letters inside `span` that touch neither end."""
+    """Return the words in `span` that have at least `shortest` letters and touch neither end."""
     pattern = rf"(?<=\s)[^\W\d_]{{{shortest},}}(?=[^\w])"
     return list(re.finditer(pattern, span))
 
@@ -158,7 +162,7 @@ SHORT = 31
 
 @dataclass(frozen=True)
 class Question:
-    """A question: its context, the true continuation and wrong ones."""
+    """Multiple-choice question: a context, its true continuation and wrong ones."""
 
     context: str
     right: str
@@ -167,15 +171,16 @@ class Question:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Task(Decorated):
-    """Declares a function as a task: `@task("name", n_choices=2)`; its files have its name.
+    """Decorator that declares a function as a task: `@task("name", n_choices=2)`.
 
-    (text, random stream, characters of context and choice together) -> questions, in random order.
-    It uses no other randomness, and all choices of a question have equal length.
+    The function takes the held-out text, a random stream, and the maximum number of characters in
+    context and choice together. It yields questions in random order and uses no other randomness.
+    All choices of a question have equal length. The task's files have its name.
 
     Attributes:
-        n_choices: number of choices of each item.
-        length: maximum of characters in context and choice together.
-        version: increase it whenever the questions change.
+        n_choices: number of choices of each question.
+        length: maximum number of characters in context and choice together.
+        version: version of the questions; increase it whenever they change.
     """
 
     n_choices: int

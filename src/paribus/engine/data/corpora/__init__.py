@@ -1,7 +1,7 @@
-"""Corpora: one file each, declared with `@corpus`.
+"""Corpora, declared with `@corpus`.
 
-A corpus is a function from the `data` table of a study to an iterator of documents. A new file in
-this folder is found by its name; a study names a custom corpus by import path, `data.corpus =
+A corpus is a function from a study's `data` table to an iterable of documents. Corpora in new files
+of this folder are found automatically; a study names a custom corpus by import path, `data.corpus =
 "ideas.py:my_corpus"`.
 """
 
@@ -29,16 +29,16 @@ SOURCE_KEYS = ("path", "column", "name", "subset", "split", "revision")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Corpus(Decorated):
-    """Declares a function as a corpus: `@corpus("name", reads=("path",))`.
+    """Decorator that declares a function as a corpus: `@corpus("name", reads=("path",))`.
 
-    (the `data` table, the folder where its relative paths start) -> documents, each a string or, if
-    long, an iterable of its parts.
+    The function is called with the `data` table and the folder where its relative paths start. It
+    returns an iterable of documents, each a string or, if long, an iterable of its parts.
 
     Attributes:
-        reads: the SOURCE_KEYS that it uses; setting any other key is an error.
-        files: returns the files that determine the text together with the keys, an empty list if
-            the keys alone do. The text is read again only if a file has changed. None if only
-            reading the text can show a change.
+        reads: SOURCE_KEYS that the corpus uses; setting any other of them is an error.
+        files: function that returns the files that, together with the keys, determine the text, or
+            [] if the keys alone determine it. The text is read again only if a file has changed.
+            None if changes can only be detected by reading the text.
     """
 
     reads: tuple[str, ...] = ()
@@ -50,14 +50,14 @@ corpus = Corpus
 
 @cache
 def all_corpora() -> dict[str, Corpus]:
-    """Return every corpus of this folder, by name."""
+    """Return the built-in corpora, keyed by name."""
     return declared(__name__, Corpus)
 
 
 def find_corpus(data: Data, folder: Path) -> Corpus:
     """Return the corpus that `data` names.
 
-    Raises ParibusError for an unknown corpus, and for keys that it does not use.
+    Raises ParibusError for an unknown corpus, or if a key is set that the corpus does not use.
     """
     if ":" in data.corpus:
         result = _own(data.corpus, folder)
@@ -68,28 +68,28 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
         if value != Data.model_fields[key].default and key not in result.reads:
             readers = sorted(c.name for c in all_corpora().values() if key in c.reads)
             raise ParibusError(
-                f"data.{key} = '{value}' is only read by the corpora {', '.join(readers)}, "
-                f"and data.corpus is '{data.corpus}'; drop one of them"
+                f"data.{key} = '{value}' is only used by the corpora {', '.join(readers)}, but "
+                f"data.corpus is '{data.corpus}'; remove data.{key}, or change data.corpus"
             )
     return result
 
 
 def _own(path: str, folder: Path) -> Corpus:
-    """Load a custom corpus by import path."""
+    """Load the custom corpus at the import path `path`."""
     own = load_own(path, f"data.corpus = '{path}'", "corpus", Corpus, folder)
 
     def read(data: Data, folder: Path) -> Iterator[Document]:
         with blamed(f"data.corpus = '{path}' fails"):
             for number, document in enumerate(own.function(data, folder), 1):
                 if isinstance(document, bytes) or not isinstance(document, str | Iterable):
-                    raise TypeError(f"document {number} is neither a str nor an iterator of them")
+                    raise TypeError(f"document {number} must be a str or an iterable of str")
                 yield document
 
     return replace(own, function=read, files=None)
 
 
 def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
-    """Yield the documents of the corpus that `data` names, in pieces.
+    """Yield the pieces of all documents in the corpus that `data` names.
 
     Raises ParibusError if the corpus cannot be read or has no text.
     """
@@ -100,11 +100,15 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
             piece.text.encode()
         except UnicodeEncodeError as error:
             raise ParibusError(
-                f"document {piece.document + 1} of corpus '{data.corpus}' has half of a surrogate "
-                f"pair (\\u{ord(piece.text[error.start]):04x}), not a character; correct it",
+                f"document {piece.document + 1} of corpus '{data.corpus}' contains a lone "
+                f"surrogate (\\u{ord(piece.text[error.start]):04x}), which is not a character; "
+                "remove it",
                 code="unreadable",
             ) from None
         is_empty = False
         yield piece
     if is_empty:
-        raise ParibusError(f"corpus '{data.corpus}' is empty; give it some text", code="missing")
+        raise ParibusError(
+            f"corpus '{data.corpus}' has no text; add text or choose another corpus",
+            code="missing",
+        )

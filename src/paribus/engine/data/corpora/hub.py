@@ -1,4 +1,4 @@
-"""Streamed data sets of the Hugging Face hub, by name and revision."""
+"""Corpus of data sets on the Hugging Face hub, streamed at a fixed revision."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from paribus.errors import ParibusError
     reads=("name", "subset", "split", "revision", "column"),
 )
 def huggingface(data: Data, folder: Path) -> Iterator[str]:
-    """Yield `data.column` of every row of the split `data.split` of the data set `data.name`.
+    """Yield the text in `data.column` of each row in a split of the data set `data.name`.
 
-    `data.revision` is a commit, because a branch may change between runs. Raises ParibusError if
-    the data set cannot be read.
+    `data.revision` must be a commit, because a branch may change between runs. Raises ParibusError
+    if the data set cannot be read.
     """
     if data.name is None or data.revision is None:
         raise ParibusError(
-            "data.corpus = 'huggingface' needs data.name, such as 'HuggingFaceFW/fineweb-edu', and "
-            "data.revision, a commit, so that every run reads the same text; the data set's page "
-            "on the hub shows both"
+            "data.corpus = 'huggingface' needs data.name and data.revision, so that every run "
+            "reads the same text; set data.name, such as 'HuggingFaceFW/fineweb-edu', and set "
+            "data.revision to a commit from the data set's page on the hub"
         )
     try:
         import datasets
     except ImportError:
         raise ParibusError(
-            f"the data set '{data.name}' is read with the library datasets; "
-            "install it with: pip install 'paribus[datasets]'"
+            f"reading the data set '{data.name}' requires the package datasets; install it with "
+            "pip install 'paribus[datasets]'"
         ) from None
     try:
         rows = datasets.load_dataset(
@@ -50,5 +50,5 @@ def huggingface(data: Data, folder: Path) -> Iterator[str]:
     except Exception as error:  # the library raises whatever its own libraries raise
         raise ParibusError(
             f"cannot read the data set '{data.name}' ({type(error).__name__}: {str(error)[:200]}); "
-            "check data.name, data.subset, data.split and data.revision, and the network"
+            "check data.name, data.subset, data.split, data.revision and the network connection"
         ) from None

@@ -1,4 +1,4 @@
-"""Texts of fixed content: `pydoc` and `shakespeare`."""
+"""Corpora that need no files of the user: `pydoc` and `shakespeare`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TIMEOUT_SECONDS = 30
 
 @corpus("pydoc")
 def pydoc(data: Data, folder: Path) -> list[str]:
-    """Return the topics of `pydoc_data.topics`, the language reference that ships with Python.
+    """Return the topics in `pydoc_data.topics`, the language reference included in Python.
 
-    The text differs between Python versions; PSF License Version 2.
+    The text differs between Python versions. It has the PSF License Version 2.
     """
     from pydoc_data.topics import topics  # half a megabyte of source: only when asked for
 
@@ -46,16 +46,18 @@ def _shakespeare_file() -> Path:
     files=lambda data, folder: [file for file in [_shakespeare_file()] if is_regular(file)],
 )
 def shakespeare(data: Data, folder: Path) -> list[str]:
-    """Return the Shakespeare text of char-rnn, from PARIBUS_DATA, the cache or the network.
+    """Return the Shakespeare text from char-rnn, 1,115,394 characters in the public domain.
 
-    1,115,394 characters, downloaded once; public domain.
+    The text is read from the folder PARIBUS_DATA if this is set, and otherwise downloaded once to
+    the cache.
     """
     file = _shakespeare_file()
     if own := os.environ.get("PARIBUS_DATA"):
         if not is_regular(file):
             raise ParibusError(
-                f"PARIBUS_DATA = '{own}' has no {SHAKESPEARE_FILE.as_posix()}; put the text "
-                "there, or unset PARIBUS_DATA to download it"
+                f"the folder PARIBUS_DATA = '{own}' does not contain "
+                f"{SHAKESPEARE_FILE.as_posix()}; put the text there, or unset PARIBUS_DATA to "
+                "download it"
             )
     elif not file.exists():
         _download(file)
@@ -80,7 +82,7 @@ def _checked(content: bytes, source: str) -> bytes:
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != SHAKESPEARE_SHA256:
         raise ParibusError(
-            f"{source} has SHA-256 {sha256[:12]}..., not the {SHAKESPEARE_SHA256[:12]}... of the "
-            "published text; delete it and fetch it again"
+            f"{source} has SHA-256 {sha256[:12]}..., but the published text has "
+            f"{SHAKESPEARE_SHA256[:12]}...; delete the file and download it again"
         )
     return content

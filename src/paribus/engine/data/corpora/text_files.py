@@ -1,6 +1,6 @@
-"""Corpora in files: `text`, `jsonl` and `parquet`, compressed or not, read as streams.
+"""Corpora in files: `text`, `jsonl` and `parquet`.
 
-Files are never loaded into memory as a whole.
+Files are streamed, never loaded into memory as a whole. Text and JSON lines may be compressed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def corpus_files(data: Data, folder: Path) -> list[Path]:
-    """Return the file `data.path`, or all visible files below that folder, sorted by path.
+    """Return the file `data.path`, or all visible files in and below that folder, sorted by path.
 
-    Raises ParibusError if none exists.
+    Raises ParibusError if there are none, or if one cannot be opened.
     """
     if data.path is None:
         raise ParibusError(
-            f"data.corpus = '{data.corpus}' needs data.path, a file or a folder of them",
+            f"data.corpus = '{data.corpus}' needs data.path; set it to a file or a folder",
             code="missing",
         )
     path = folder / data.path
-    missing = f"data.path = '{data.path}' does not exist at {path}; correct the path"
+    missing = f"data.path = '{data.path}' does not exist ({path}); correct the path"
     # isdir never raises: what cannot be looked at is told when it is opened.
     files = files_below(path) if os.path.isdir(path) else [path]
     for file in files:
@@ -51,9 +51,10 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for reading bytes, decompressed if its name ends with .gz or .zst.
+    """Open a file for reading bytes, decompressing it if its name ends with .gz or .zst.
 
-    Raises ParibusError if the file cannot be read or is damaged, also while it is read.
+    Raises ParibusError if the file cannot be read or is damaged, including errors that occur while
+    reading inside the context.
     """
     try:
         with open_regular(path) as file:
@@ -66,19 +67,20 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if error.errno is not None:
             raise ParibusError(f"cannot read {path}: {error.strerror}") from None
         raise ParibusError(
-            f"{path} is damaged or not a {path.suffix} file ({error}); fetch it again"
+            f"{path} is damaged or not a {path.suffix} file ({error}); replace it with an intact "
+            "copy"
         ) from None
 
 
 def parts_of(path: Path) -> Iterator[str]:
-    """Yield the text of a UTF-8 file in parts, with its line endings unchanged.
+    """Yield the text of a UTF-8 file in chunks, with line endings unchanged.
 
-    Raises ParibusError for bytes that are not UTF-8, and for JSON lines.
+    Raises ParibusError if the file is not UTF-8, or if its name is that of a JSON lines file.
     """
     inner = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if inner.suffix in JSON_SUFFIXES:
         raise ParibusError(
-            f"{path} is a file of JSON lines, not plain text; set data.corpus = 'jsonl', and "
+            f"{path} contains JSON lines, not plain text; set data.corpus = 'jsonl', and set "
             "data.column to the key of the text"
         )
     with opened(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:  # type: ignore[arg-type]
@@ -91,14 +93,13 @@ def parts_of(path: Path) -> Iterator[str]:
 
 @corpus("text", reads=("path",), files=corpus_files)
 def text(data: Data, folder: Path) -> Iterator[Document]:
-    """Yield the file `data.path`, or every file below that folder, sorted by path."""
+    """Yield each text file as a document: the file `data.path`, or all files in that folder."""
     return (parts_of(file) for file in corpus_files(data, folder))
 
 
 @corpus("jsonl", reads=("path", "column"), files=corpus_files)
 def jsonl(data: Data, folder: Path) -> Iterator[str]:
-    """Yield `data.column` of every line of the file `data.path`, or of all files below that
-    folder."""
+    """Yield the text under the key `data.column` in each line of the files at `data.path`."""
     key = data.text_column
     for path in corpus_files(data, folder):
         with opened(path) as file:
@@ -110,26 +111,29 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
                     record = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     raise ParibusError(
-                        f"{where} is not JSON ({str(error)[:100]}); correct the line",
+                        f"{where} is not valid JSON ({str(error)[:100]}); correct the line",
                         code="unreadable",
                     ) from None
                 if not isinstance(record, dict):
                     raise ParibusError(
-                        f'{where} is not an object such as {{"{key}": "..."}}', code="unreadable"
+                        f'{where} is not a JSON object; write each line as {{"{key}": "..."}}',
+                        code="unreadable",
                     )
                 yield text_at(key, record, where)
 
 
 @corpus("parquet", reads=("path", "column"), files=corpus_files)
 def parquet(data: Data, folder: Path) -> Iterator[str]:
-    """Yield `data.column` of every row of the file `data.path`, or of all files below that
-    folder."""
+    """Yield the text in the column `data.column` in each row of the files at `data.path`."""
     for file in corpus_files(data, folder):
         yield from rows_of(file, data.text_column)
 
 
 def text_at(column: str, record: dict[str, Any], where: str) -> str:
-    """Return the text in a column of a row; `where` names the row in errors."""
+    """Return the text in a row's column. Raises ParibusError if it is not a string.
+
+    `where` names the row in error messages.
+    """
     value = record.get(column)
     if isinstance(value, str):
         return value
@@ -138,13 +142,13 @@ def text_at(column: str, record: dict[str, Any], where: str) -> str:
 
 
 def rows_of(file: Path, column: str) -> Iterator[str]:
-    """Yield the texts in `column` of a Parquet file."""
+    """Yield the text in `column` of each row in a Parquet file."""
     try:
         with open_regular(file) as content, pq.ParquetFile(content) as opened:
             names = opened.schema_arrow.names
             if names.count(column) != 1:
                 raise ParibusError(
-                    f"{file} has {names.count(column)} columns called '{column}' (data.column): "
+                    f"{file} has {names.count(column)} columns named '{column}' (data.column): "
                     f"{nearest(column, names)}"
                 )
             row = 0
@@ -157,5 +161,6 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
         if isinstance(error, OSError) and error.errno is not None:
             raise ParibusError(f"cannot read {file}: {error.strerror}") from None
         raise ParibusError(
-            f"{file} is not a Parquet file, or damaged ({str(error)[:100]}); fetch the file again"
+            f"{file} is damaged or not a Parquet file ({str(error)[:100]}); replace it with an "
+            "intact copy"
         ) from None

@@ -1,4 +1,4 @@
-"""Running trained models on tasks through the LM Evaluation Harness.
+"""Running trained models on tasks with the LM Evaluation Harness.
 
 Importing this package does not load the harness; building tasks does.
 """

@@ -1,9 +1,9 @@
-"""A trained model as an `lm_eval` model. Importing this module loads the harness.
+"""Adapter for running a trained model as an `lm_eval` model.
 
-Log-likelihoods of continuations, from logits in float32. Context and continuation are split exactly
-where the task splits them wherever the tokenizer allows it; the harness would otherwise move white
-space at the end of a context to the continuation, which serves tokenizers that join it to the next
-word.
+Importing this module loads the harness. Log-likelihoods of continuations are computed from float32
+logits. Context and continuation are split exactly where the task splits them, if the tokenizer
+allows it. The harness would move whitespace at the end of a context to the continuation, which
+suits tokenizers that join it to the next word.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from paribus.errors import ParibusError
 
 
 class ParibusLM(TemplateLM):
-    """A trained model and its tokenizer as an `lm_eval` model, in a single process.
+    """`lm_eval` model that wraps a trained model and its tokenizer, in a single process.
 
     Args:
-        model: tokens [B, T] -> logits [B, T, V].
-        tokenizer: the tokenizer of its training. Unknown characters are replaced by a stand-in, or
-            dropped if none exists, as in an exported model.
-        seq_len: tokens in its window. A context that is too long loses its beginning; a choice
-            longer than the window is read window by window.
+        model: maps tokens [B, T] to logits [B, T, V].
+        tokenizer: tokenizer that the model was trained with. Unknown characters are replaced by a
+            known one from STAND_INS, or dropped if there is none, as in an exported model.
+        seq_len: number of tokens in the model's window. A context that is too long loses its
+            beginning; a continuation longer than the window is scored window by window.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, seq_len: int) -> None:
@@ -39,20 +39,23 @@ class ParibusLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """Token that replaces an empty context: end of document, else a line break or space."""
+        """Token id used for an empty context: end of document, line break or space.
+
+        Raises ParibusError if the vocabulary has none of them.
+        """
         if self.tokenizer.end_of_document is not None:
             return self.tokenizer.end_of_document
         for character in "\n ":
             if not self.tokenizer.unknown_in(character):
                 return int(self.tokenizer.encode(character)[0])
         raise ParibusError(
-            "a request without context needs a token to start from, but the vocabulary has no end "
-            "of document, line break or space; give every item a context",
+            "a request without context needs a token to start from, but the vocabulary has no "
+            "end-of-document token, line break or space; give every item a context",
             code="unsupported",
         )
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any):
-        """Return token ids; `add_special_tokens` is ignored."""
+        """Return the token ids of `string`; `add_special_tokens` is ignored."""
         if unknown := self.tokenizer.unknown_in(string):
             stand_in = next((c for c in STAND_INS if not self.tokenizer.unknown_in(c)), "")
             string = string.translate(str.maketrans(dict.fromkeys(unknown, stand_in)))
@@ -78,7 +81,12 @@ class ParibusLM(TemplateLM):
         return results
 
     def _windows(self, start: list[int], end: list[int]) -> list[Pair]:
-        """Return one pair, or one for each window of a continuation longer than the window."""
+        """Return the pairs to score: one, or several if the continuation exceeds the window.
+
+        Args:
+            start: token ids of the context.
+            end: token ids of the continuation.
+        """
         # The last token is predicted and not read, so one more than the window fits.
         spare = max(len(start) + len(end) - (self.max_length + 1), 0)
         windows = [(start[spare:], end)]
@@ -89,8 +97,9 @@ class ParibusLM(TemplateLM):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ParibusError(
-            "a task asks for log-likelihoods of whole texts or for generated text, but here only "
-            "choices are scored; export the trial and run lm_eval on the folder",
+            "a task requests generated text or log-likelihoods of whole texts, but only "
+            "continuations of a context can be scored; export the trial and run lm_eval on the "
+            "exported folder",
             code="unsupported",
         )
 

@@ -1,8 +1,9 @@
-"""Results of tasks: a row per item, and the scores computed from the rows.
+"""Task results: one row per item, and scores computed from the rows.
 
-The main accuracy is `acc`, which chooses the highest summed log-likelihood. In a study's own suite,
-the choices of an item have equal lengths in characters, so sums and means rank them equally. An
-item without choices (LAMBADA) is correct if each token of the right text is the most probable one.
+The main accuracy is `acc`, which selects the choice with the highest summed log-likelihood. In a
+suite generated from held-out text, the choices of an item have equal lengths in characters, so sums
+and means per character rank them equally. An item without choices (LAMBADA) is correct if each
+token of the correct text is the most probable one.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ TASK_ACCURACY = Metric(
 
 @dataclass(frozen=True)
 class TaskResults:
-    """Results of one model on tasks, with one or more numbers of solved examples (shots) each.
+    """Results of a model on tasks, each run with one or more numbers of solved examples (shots).
 
     Attributes:
-        items: a row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
-            the line of the task's file or the record of its data set, `prompt_sha256` the digest of
-            context and choices as the harness built them, `probability` the softmax of
+        items: one row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
+            the index of the item in the task's file or data set, `prompt_sha256` the digest of
+            context and choices as built by the harness, and `probability` the softmax of
             `loglikelihood` over the choices.
-            Without choices, lists have one number, that of the right text; `answer` is 0, and
-            `predicted` null where another text is more probable.
-            A model without finite log-likelihoods answers nothing: no item of it is correct.
+            For an item without choices, lists contain only the value of the correct text, `answer`
+            is 0, and `predicted` is null if another text is more probable.
+            An item is not correct if one of its log-likelihoods is not finite.
         pins: versions and digests of the harness and the tasks.
     """
 
@@ -93,10 +94,9 @@ class TaskResults:
     def cells(self) -> list[dict[str, Any]]:
         """Rows of CELLS, one per (task, shots).
 
-        `chance` is the accuracy of a guess, 0 without choices. `brier_score` is the mean over items
-        of the squared distance between the choices' probabilities and the answer (Brier 1950; 0 to
-        2), `calibration_error` is that of the most probable choice; both are None without choices,
-        and NaN if a log-likelihood is not finite.
+        `chance` is the accuracy of random guessing, or 0 if items have no choices. `brier_score`
+        and `calibration_error` are computed from the probabilities of the choices; both are None if
+        items have no choices, and NaN if a log-likelihood is not finite.
         """
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in self.items.to_pylist():
@@ -122,10 +122,11 @@ class TaskResults:
 
     @property
     def headline(self) -> dict[str, float | None]:
-        """Macro averages over tasks, by metric name; endpoints are read from these.
+        """Macro averages over tasks, keyed by metric; endpoints use these values.
 
         Every task counts once, with the mean over its wordings ("task:wording") and its numbers of
-        shots. A metric that needs choices is averaged over the tasks that have them.
+        shots. A metric that needs choices is averaged over the tasks that have them, and is None if
+        there are none.
         """
         tasks: dict[str, list[dict[str, Any]]] = {}
         for cell in self.cells:
@@ -139,7 +140,7 @@ class TaskResults:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Versions and digests of the tasks of a trial, for the records."""
+        """Versions and digests of tasks and prompts, as stored in a trial's record."""
         prompts = "".join(self.items["prompt_sha256"].to_pylist())
         return {
             "pins": self.pins,
@@ -148,7 +149,7 @@ class TaskResults:
 
 
 def together(first: TaskResults, second: TaskResults) -> TaskResults:
-    """Merge the results of two runs of the harness with different tasks."""
+    """Merge the results of two harness runs on different tasks."""
     return TaskResults(
         pa.concat_tables([first.items, second.items]),
         first.pins | second.pins | {"tasks": first.pins["tasks"] | second.pins["tasks"]},
@@ -156,7 +157,14 @@ def together(first: TaskResults, second: TaskResults) -> TaskResults:
 
 
 def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
-    """Return the mean over items of sum_k (p_k - [k is the answer])^2 (Brier 1950)."""
+    """Return the Brier score, the mean over items of sum_k (p_k - [k is the answer])^2.
+
+    Brier 1950; 0 is best, 2 worst.
+
+    Args:
+        probabilities: probability of each choice, for each item.
+        answers: index of the correct choice of each item.
+    """
     return math.fsum(
         (p - (choice == answer)) ** 2
         for row, answer in zip(probabilities, answers, strict=True)
@@ -165,9 +173,14 @@ def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]
 
 
 def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
-    """Return the mean of |accuracy - confidence| over bins, weighted by items.
+    """Return the expected calibration error of the most probable choice.
 
-    Guo et al. 2017, equation 3.
+    This is the mean of |accuracy - confidence| over bins of confidence, weighted by items (Guo et
+    al. 2017, equation 3).
+
+    Args:
+        probabilities: probability of each choice, for each item.
+        answers: index of the correct choice of each item.
     """
     confidence = np.array([max(row) for row in probabilities])
     hits = np.array([int(np.argmax(row)) for row in probabilities]) == np.array(answers)

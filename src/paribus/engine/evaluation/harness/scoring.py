@@ -1,9 +1,10 @@
-"""Log-likelihoods of continuations; long beginnings that contexts share are computed once.
+"""Log-likelihoods of continuations; long prefixes that contexts share are computed once.
 
-These are the solved examples before every item of a task. What is left of the requests is batched
-by length and padded on the right, where a causal model cannot see it. Log-probabilities are taken
-in float32 and summed in float64 on the host. Batches depend on the requests alone, so equal
-requests give equal bits; other companions in a batch move a sum by rounding only (some 1e-5 nats).
+Shared prefixes are the solved examples before the items of a task. The rest of each request is
+batched by length and padded on the right, where a causal model cannot see the padding.
+Log-probabilities are computed in float32 and summed in float64 on the host. Batches depend only on
+the requests, so equal requests give bit-identical results; different batches change a sum only by
+rounding (about 1e-5 nats).
 
 Axes: B rows, T time, N scored positions, D d_model, V vocabulary.
 """
@@ -31,24 +32,24 @@ HEAD_ELEMENTS = 2**24
 
 
 class Pair(NamedTuple):
-    """Token ids of a context (at least one) and of the continuation to be scored (at least one)."""
+    """Token ids of a context and of the continuation to score, at least one each."""
 
     context: np.ndarray
     continuation: np.ndarray
 
 
 class Scored(NamedTuple):
-    """Summed log-probability in nats, and whether every token was the most probable one."""
+    """Log-likelihood of a continuation in nats, and whether each token was the most probable."""
 
     loglikelihood: float
     greedy: bool
 
 
 def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return the score of every pair's continuation given its context, in the order of `pairs`.
+    """Score the continuation of each pair given its context.
 
-    A pair's context and continuation together are at most one token longer than the model's window.
-    The model is left in the mode it was in.
+    A pair's context and continuation together may be at most one token longer than the model's
+    window. Returns scores in the order of `pairs`. The model's training mode is restored.
     """
     device = next(model.parameters()).device
     limit = BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
@@ -66,16 +67,23 @@ def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def can_share(model: nn.Module) -> bool:
-    """Return whether the shared beginnings of requests can be computed once."""
+    """Return whether `model` has a cache, so that shared prefixes can be computed once."""
     return isinstance(model, GPT) and model.can_cache
 
 
 def _families(
     contexts: Sequence[np.ndarray], shares: bool
 ) -> Iterator[tuple[np.ndarray, list[int]]]:
-    """Yield (shared beginning, numbers of the contexts that have it); it is empty for all others.
+    """Group contexts by a shared prefix.
 
-    The last token of a context predicts the first of the continuation, and is not shared.
+    The last token of a context predicts the first of the continuation, so it is not shared.
+
+    Args:
+        contexts: token ids of each context.
+        shares: whether prefixes may be shared; if False, there is a single group.
+
+    Yields (prefix, indices of the contexts that start with it). All contexts that share no prefix
+    are in a last group, whose prefix is empty.
     """
     # Sorted neighbours have the longest common beginnings. The order of big-endian bytes is that of
     # the tokens, in less memory than lists of them.
@@ -101,7 +109,10 @@ def _families(
 
 
 def _batches(pairs: Sequence[Pair], numbers: list[int], limit: int) -> Iterator[list[int]]:
-    """Yield batches of pairs of similar length: at most `limit` tokens, or a single pair."""
+    """Yield batches of pairs with similar length, as lists of indices from `numbers`.
+
+    A padded batch has at most `limit` tokens, or is a single pair.
+    """
     batch: list[int] = []
     lengths = {n: len(pairs[n].context) + len(pairs[n].continuation) for n in numbers}
     for number, length in sorted(lengths.items(), key=lambda item: item[1]):
@@ -115,7 +126,10 @@ def _batches(pairs: Sequence[Pair], numbers: list[int], limit: int) -> Iterator[
 def _score_batch(
     model: Any, pairs: Sequence[Pair], root: int, state: KeyValueCache | None
 ) -> list[Scored]:
-    """Return the scores of `pairs`, whose contexts begin with the `root` tokens in `state`."""
+    """Return the scores of `pairs`, whose contexts start with the `root` tokens in the cache.
+
+    `state` is the cache, or None if `root` is 0.
+    """
     device = next(model.parameters()).device
     rows = [np.concatenate([pair.context, pair.continuation[:-1]])[root:] for pair in pairs]
     tokens_BT = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True).to(device)
@@ -139,8 +153,7 @@ def _score_batch(
 
 
 def _pick(logits_NV: Tensor, targets_N: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets' log-probabilities, float64, and whether each is the most probable
-    token."""
+    """Return the targets' log-probabilities, float64, and whether each target ranks first."""
     log_probs_NV = logits_NV.float().log_softmax(dim=-1)
     chosen = log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
     greedy = log_probs_NV.argmax(dim=-1) == targets_N

@@ -1,8 +1,9 @@
-"""The standard suite: tasks of the harness, on data sets of the Hugging Face hub.
+"""Standard task suite: tasks of the harness, on data sets from the Hugging Face hub.
 
-LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, in the wordings of the harness and of T0. They
-suit models trained on web text with a BPE tokenizer. A character model with a short window also
-runs."""
+LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, in the wordings of the harness and of T0. The
+tasks suit models trained on web text with a BPE tokenizer, but they also run on a character model
+with a short window.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +33,10 @@ _jinja.globals.update(zip=zip)  # type: ignore
 
 @cache
 def templates() -> dict[str, dict[str, str]]:
-    """Return every wording of T0, keyed by `task:wording`; the file is read once.
+    """Return the prompt templates of T0, keyed by "task:wording"; the file is read once.
 
-    `jinja` is the text of the prompt and, after SEPARATOR, of the right answer; `choices` that of
-    the choices, with SEPARATOR between them.
+    A template's `jinja` renders the prompt and, after SEPARATOR, the correct answer. Its `choices`
+    render the choices, with SEPARATOR between them.
     """
     text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
     tasks = tomllib.loads(text)
@@ -44,7 +45,7 @@ def templates() -> dict[str, dict[str, str]]:
 
 
 def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
-    """Return the changes that a wording makes to the configuration of its task."""
+    """Return the keys of a task's configuration that a T0 template replaces."""
 
     def choices(document: dict[str, Any]) -> list[str]:
         return _render(template["choices"], document)
@@ -66,7 +67,7 @@ def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
 
 
 def _render(jinja: str, document: dict[str, Any]) -> list[str]:
-    """Return the parts of a rendered template, stripped (promptsource's `Template.apply`)."""
+    """Render a template and return its stripped parts, like promptsource's `Template.apply`."""
     protected = {
         key: value.replace(SEPARATOR, STAND_IN) if isinstance(value, str) else value
         for key, value in document.items()
@@ -93,7 +94,7 @@ WORDING = (
 
 
 def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the names of the tasks that `names` select; None means "standard".
+    """Return the names of the standard tasks that `names` select; None means "standard".
 
     A name is a task ("piqa"), a task in one of T0's wordings ("piqa:what_is_..."), or a set:
     "standard", "t0", or "piqa:t0" for all wordings of one task. Raises ParibusError for any other
@@ -117,17 +118,19 @@ def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
 def standard(
     names: Sequence[str] | None = None, n_items: int | None = None, data_folder: Path | None = None
 ) -> Asked:
-    """Return standard tasks, limited to the first `n_items` items of each.
-
-    Args:
-        names: see `standard_tasks`; None means the seven tasks in the harness's wording.
-        n_items: items per task; None means all.
-        data_folder: folder with copies of the hub's data set repositories, by name
-            (`data_folder`/Rowan/hellaswag); None uses the hub or its cache.
+    """Load tasks of the standard suite.
 
     Solved examples are those that lm_eval draws by default. A task whose data set has only scored
     items (LAMBADA) runs without solved examples. A prompt longer than the model's window loses its
-    beginning. Raises ParibusError for an unknown task, and if a data set cannot be loaded.
+    beginning.
+
+    Args:
+        names: see `standard_tasks`; None means the seven tasks in the harness's wording.
+        n_items: number of items per task to describe in the pins; None means all.
+        data_folder: folder with copies of the hub's data set repositories, such as
+            `data_folder`/Rowan/hellaswag; None uses the hub or its cache.
+
+    Raises ParibusError for an unknown task, or if a data set cannot be loaded.
     """
     with undisturbed():
         built = {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
@@ -142,10 +145,10 @@ def standard(
 def describe_standard(
     names: Sequence[str], shots: Sequence[int], n_items: int | None, data_folder: Path | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the registered description of standard tasks, without running them.
+    """Describe standard tasks for registration, without running them.
 
-    It has each task's version, data set and number of scored documents, and digests of the
-    documents and the wording.
+    Returns the version, data set, number of scored documents, and digests of documents and wording,
+    keyed by task.
     """
     asked = standard(names, n_items, data_folder)
     find_offered(asked, shots)
@@ -153,8 +156,7 @@ def describe_standard(
 
 
 def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
-    """Return a task's version, data set and number of scored documents, and digests of the
-    documents and the wording."""
+    """Describe a task for registration; see `describe_standard`."""
     documents = list(itertools.islice(task.eval_docs, n_items))
     if name in templates():
         wording: Any = [templates()[name][key] for key in ("choices", "jinja")]
@@ -172,7 +174,7 @@ def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _harness_task(name: str, data_folder: Path | None) -> Any:
-    """Return the harness's task object, built once per process."""
+    """Build the harness's object for a standard task, once per process."""
     from lm_eval.tasks import TaskManager
 
     base = name.partition(":")[0]
@@ -193,10 +195,9 @@ def _harness_task(name: str, data_folder: Path | None) -> Any:
     except Exception as error:  # whatever the network, the hub's client or its cache raise
         reason = str(error).partition("\n")[0][:200]
         raise ParibusError(
-            f"task '{base}': its data set {dataset} cannot be loaded "
-            f"({type(error).__name__}: {reason}); where the hub cannot be reached, set "
-            f"HF_DATASETS_CACHE to a cache that has it, or name a folder with a copy of "
-            f"{dataset} (tasks.standard_data, or --data)",
+            f"cannot load the data set {dataset} of task '{base}' ({type(error).__name__}: "
+            f"{reason}); if the hub cannot be reached, set HF_DATASETS_CACHE to a cache that "
+            "contains it, or set tasks.standard_data or --data to a folder with a copy",
             code="missing",
         ) from error
     task.set_config("task", name)

@@ -1,7 +1,8 @@
-"""Tasks run through the harness's evaluator, with a record of every answer.
+"""Running tasks with the harness's evaluator, and recording every answer.
 
-The harness builds the prompts, requests log-likelihoods and judges the answers. Its standard errors
-are not used, because the study's own statistics pair arms by item."""
+The harness builds prompts, requests log-likelihoods and scores answers. Its standard errors are not
+used, because the study's statistics pair arms by item.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +39,11 @@ class Asked(NamedTuple):
     """Tasks to run on a model.
 
     Attributes:
-        tasks: the harness's task objects, by name.
+        tasks: the harness's task objects, keyed by name.
         fits: (task, shots) -> whether the task can run with that many solved examples.
         pins: names of the tasks that ran -> their versions and digests for the records.
-        unknown: for items with characters unknown to the tokenizer, "skip" drops the item and
-            "replace" reads stand-ins.
+        unknown: what to do if an item contains characters unknown to the tokenizer: "skip" the
+            item, or "replace" these characters by a known one.
     """
 
     tasks: dict[str, Any]
@@ -52,22 +53,23 @@ class Asked(NamedTuple):
 
 
 def find_offered(asked: Asked, shots: Sequence[int]) -> Pairs:
-    """Return every (task, shots) that can run. Raises ParibusError if none can."""
+    """Return the (task, shots) pairs that can run. Raises ParibusError if there are none."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
     offered = [pair for pair in pairs if asked.fits(*pair)]
     if not offered:
         raise ParibusError(
-            f"none of {', '.join(asked.tasks)} can run with {list(shots)} solved examples; use as "
-            "few examples as the task's data and the window allow, for example 0"
+            f"none of the tasks {', '.join(asked.tasks)} can run with {list(shots)} solved "
+            "examples, because their data or the window does not allow it; use fewer examples, "
+            "such as 0"
         )
     return offered
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore the global generators after the context, and write nothing to the terminal.
+    """Suppress terminal output inside the context, and restore global generators on exit.
 
-    The harness and the library that loads its data write progress and advice.
+    The harness and the library that loads its data print progress and advice.
     """
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -88,10 +90,17 @@ def run_tasks(
     shots: Sequence[int] = (0,),
     n_items: int | None = None,
 ) -> TaskResults:
-    """Run tasks on a model, with each of the numbers of `shots` that fits.
+    """Run tasks on a model, with each number of solved examples that fits.
 
-    `n_items` limits every task to its first items; None means all. The global generators of Python,
-    NumPy and PyTorch are restored.
+    The global generators of Python, NumPy and PyTorch are restored.
+
+    Args:
+        model: model to evaluate.
+        tokenizer: tokenizer that the model was trained with.
+        seq_len: number of tokens in the model's window.
+        asked: tasks to run.
+        shots: numbers of solved examples.
+        n_items: number of items per task, from the start; None means all.
     """
     from lm_eval.evaluator import evaluate
 
@@ -119,7 +128,7 @@ def run_tasks(
 
 
 def find_answer(task: Any, sample: dict[str, Any]) -> int:
-    """Return the index of the right choice; a task may give it as text."""
+    """Return the index of the correct choice, or 0 for an item without choices."""
     if task.OUTPUT_TYPE != "multiple_choice":
         return 0
     # Where choices are contexts (WinoGrande), the harness keeps the answer as the "text".
@@ -128,9 +137,9 @@ def find_answer(task: Any, sample: dict[str, Any]) -> int:
 
 
 def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
-    """Return the row of ITEMS for a sample that the harness logged, without task and shots.
+    """Convert a sample logged by the harness to a row of ITEMS, without task and shots.
 
-    `answer` is the index of the right choice, 0 for an item without choices.
+    `answer` is the index of the correct choice, or 0 for an item without choices.
     """
     loglikelihoods = np.array([float(response[0]) for response in sample["filtered_resps"]])
     finite = bool(np.isfinite(loglikelihoods).all())
@@ -154,8 +163,15 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
 def suite_tasks(
     suite: Suite, names: Sequence[str] | None = None, unknown: Literal["skip", "replace"] = "skip"
 ) -> Asked:
-    """Return the named tasks of a suite; None means all. Raises ParibusError for an unknown
-    name."""
+    """Build tasks of a suite, ready to run.
+
+    Args:
+        suite: suite on disk.
+        names: names of tasks; None means all.
+        unknown: see `Asked`.
+
+    Raises ParibusError for an unknown name.
+    """
     wanted = suite.find(names)
     with undisturbed():
         built = {name: _harness_task(suite, name) for name in wanted}
@@ -173,7 +189,7 @@ _built: dict[tuple[str, str], Any] = {}
 
 
 def _harness_task(suite: Suite, name: str) -> Any:
-    """Return the harness's task object, built once per process."""
+    """Build the harness's object for a task of a suite, once per process."""
     key = (suite.digest, name)
     if key not in _built:
         import datasets

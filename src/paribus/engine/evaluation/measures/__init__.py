@@ -1,9 +1,10 @@
 """Held-out measures, declared with `@measure`; a study names custom ones by import path.
 
 A measure is a pure function from a chunk of `Predictions` to sums. The sums of all chunks are
-added, and rows are computed from them: by default, each part's total over its count. A measure
-declares the unit of its values, the families of parts in its rows, and the source of its
-definition. A new file in this folder is found by its name and covered by the contract tests."""
+added, and rows are computed from them: by default, each part's total divided by its count. A
+measure declares the unit of its values and the families of parts in its rows. Measures in new files
+of this folder are found automatically and covered by the contract tests.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ ALL = ("all",)  # the single part with all tokens
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a measure.
+    """Value of a measure for one part of the tokens.
 
-    `value` is `total` / `count` if the measure is a ratio of sums; other measures have no total and
-    no count. The name of the `measure` and its `unit` are filled in once it is checked.
+    `value` is `total` / `count` if the measure is a ratio of sums; otherwise, both are None. The
+    name of the `measure` and its `unit` are filled in by the evaluation.
     """
 
     part: str
@@ -44,29 +45,30 @@ class Row:
 
     @classmethod
     def ratio(cls, part: str, total: float, count: int) -> Row:
-        """Return the row of total / count, for a part with tokens (count > 0)."""
+        """Return a row with the value total / count; `count` must be positive."""
         return cls(part, float(total) / int(count), float(total), int(count))
 
 
 def equal_width(confidence: np.ndarray) -> np.ndarray:
-    """Return the bin of each confidence, [N], numbered from 0: (0, 1/15], ..., (14/15, 1].
+    """Return the index of each confidence's bin, [N] int64, among bins of equal width.
 
-    These are the bins of Guo et al. 2017. NaN goes to the first bin.
+    The bins are (0, 1/15], ..., (14/15, 1], as in Guo et al. 2017. NaN goes to the first bin.
     """
     index = np.ceil(confidence.astype(np.float64) * BINS) - 1
     return np.clip(np.nan_to_num(index), 0, BINS - 1).astype(np.int64)
 
 
 def tally(index: np.ndarray, confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Return [3, BINS] float64: number of tokens, summed confidence and hits of each bin."""
+    """Return the number of tokens, summed confidence and hits of each bin, [3, BINS] float64."""
     weights = (None, confidence, correct)
     return np.stack([np.bincount(index, w, minlength=BINS).astype(np.float64) for w in weights])
 
 
 def gap_sum(tally: np.ndarray) -> float:
-    """Return sum_bins |hits - summed confidence|: the expected calibration error times tokens.
+    """Return the expected calibration error times the number of tokens.
 
-    Guo et al. 2017, equation 3: the mean of |accuracy - confidence|, weighted by tokens.
+    This is the sum over bins of |hits - summed confidence|. The error is the mean of |accuracy -
+    confidence|, weighted by tokens (Guo et al. 2017, equation 3).
     """
     _, confidence, hits = tally
     return float(np.abs(hits - confidence).sum())
@@ -78,24 +80,25 @@ Finish = Callable[[np.ndarray, int], list[Row]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Measure(Decorated):
-    """Declares a function of a chunk of `Predictions` as a measure: `@measure("name", unit="")`.
+    """Decorator that declares a function as a measure: `@measure("name", unit="")`.
 
-    It returns sums, an array of one shape for every chunk of a text, which are added over all
-    chunks. Unless there is a `finish`, they are [parts, 2], the total and the count of every part.
-    Its name is that of its rows, and of the trial's score (its part "all").
+    The function takes a chunk of `Predictions` and returns sums, an array with the same shape for
+    every chunk of a text. Sums are added over all chunks. Without `finish`, they have shape
+    [parts, 2], the total and the count of each part. The measure's rows have its name, and so does
+    the trial's score, the value of the part "all".
 
     Attributes:
-        unit: unit of its values; empty if none exists.
-        parts: families of parts in its rows, in order.
+        unit: unit of the values, or "" if there is none.
+        parts: families of parts, in row order.
         better: direction of an improvement, if any.
-        label, digits: name and decimals for readers.
-        items: columns of `engine.evaluation.blocks.SUMS` whose ratio it is for each item; they
+        label, digits: name and number of decimals shown to readers.
+        items: columns of `engine.evaluation.blocks.SUMS` whose ratio is the value for an item; they
             allow claims about new text.
         uniform: see `paribus.metric.Metric`.
-        of_tokens: whether it is per token, and so not comparable between tokenizers.
-        finish: (sums of a text, seq_len) -> its rows; None for totals over counts. Parts without
+        of_tokens: whether values are per token, and so not comparable between tokenizers.
+        finish: (sums of a text, seq_len) -> rows; None computes totals over counts. Parts without
             tokens are omitted.
-        drawings: its figures, with columns relative to its name.
+        drawings: figures, with columns relative to the measure's name.
     """
 
     unit: str
@@ -115,29 +118,30 @@ class Measure(Decorated):
 
     @property
     def drawn(self) -> tuple[Drawing, ...]:
-        """Its figures, with full column names."""
+        """Figures of the measure, with full column names."""
         return tuple(drawing.of(self.name) for drawing in self.drawings)
 
     @property
     def metric(self) -> Metric:
-        """The metric of the whole text; see `Metric.part` for its parts."""
+        """Metric for the whole text; see `Metric.part` for parts."""
         shown = (self.name, self.label or readable(self.name), self.unit, self.better, "evaluation")
         uniform = {"uniform": self.uniform, "of_tokens": self.of_tokens}
         return Metric(*shown, digits=self.digits, items=self.items or "", **uniform)  # type: ignore
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
-        """Return all possible parts, in the order of the rows."""
+        """Return the names of all possible parts, in row order."""
         families = (f(seq_len) if callable(f) else f for f in self.parts)
         return tuple(chain.from_iterable(families))
 
     def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
-        """Return the rows of a text, computed from its `sums`."""
+        """Compute the rows of a text from its `sums`."""
         if self.finish is not None:
             return self.finish(sums, seq_len)
         names = self.part_names(seq_len)
         if sums.size != 2 * len(names):
             raise ValueError(
-                f"it gave sums of shape {sums.shape}; it must give a total and a count per part"
+                f"the sums have shape {sums.shape}, but must have shape ({len(names)}, 2), a total "
+                "and a count for each part"
             )
         pairs = zip(names, sums.reshape(-1, 2).tolist(), strict=True)
         return [Row.ratio(name, total, int(count)) for name, (total, count) in pairs if count > 0]
@@ -148,7 +152,7 @@ measure = Measure
 
 @cache
 def all_measures() -> tuple[Measure, ...]:
-    """Return all shipped measures, in the order of files and of definitions in a file."""
+    """Return the built-in measures, in the order of files and of definitions in a file."""
     return tuple(declared(__name__, Measure).values())
 
 
@@ -157,9 +161,9 @@ TAKEN = ("loss_sum_nats", "correct", "predicted")
 
 
 def own_measures(paths: Iterable[str], folder: Path) -> tuple[Measure, ...]:
-    """Return the measures at these import paths; file paths are relative to `folder`.
+    """Return the custom measures at import paths, which are relative to `folder`.
 
-    Raises ParibusError for a path that is not a measure, and for a name that is taken.
+    Raises ParibusError if a path is not a measure, or if its name is already used.
     """
     taken = [*TAKEN, *(measure.name for measure in all_measures())]
     return tuple(load_new(paths, "evaluation.own", "measure", Measure, folder, taken))

@@ -1,4 +1,4 @@
-"""The shipped measures, in the order of their rows."""
+"""Built-in measures, in row order."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ by_temperature = partial(
 
 
 def positions(seq_len: int) -> tuple[str, ...]:
-    """Return the positions in a window: "position 5" is predicted from 5 tokens."""
+    """Return the names of positions in a window; "position 5" is predicted from 5 tokens."""
     return tuple(f"position {p}" for p in range(1, seq_len + 1))
 
 
 def contexts(seq_len: int) -> tuple[str, ...]:
-    """Return ranges of context lengths, named by their ends: 8, 16, ... and seq_len."""
+    """Return the names of ranges of context length, which end at 8, 16, ... and seq_len."""
     ends = [*range(CONTEXT_STEP, seq_len, CONTEXT_STEP), seq_len]
     return tuple(f"context {end}" for end in ends)
 
@@ -55,7 +55,7 @@ BREAKDOWN = (ALL, TOKEN_CLASSES, positions)
 
 
 def breakdown(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
-    """Return the sum of `totals` [N] and the number of tokens in BREAKDOWN's parts: [parts, 2]."""
+    """Return the sum of `totals` [N] and the token count of each part of BREAKDOWN, [parts, 2]."""
     families = (
         (1, np.zeros(len(predictions), np.int64)),
         (len(TOKEN_CLASSES), predictions.token_class),
@@ -65,7 +65,10 @@ def breakdown(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
 
 
 def grouped(n: int, index: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return the sum of `totals` [N] and the number of tokens by `index` [N]: [n, 2]."""
+    """Return the sum of `totals` [N] and the token count of each of `n` groups, [n, 2].
+
+    `index` [N] is the group of each token.
+    """
     counts = np.bincount(index, minlength=n)
     return np.stack([np.bincount(index, totals, minlength=n), counts], axis=1)
 
@@ -83,7 +86,7 @@ def grouped(n: int, index: np.ndarray, totals: np.ndarray) -> np.ndarray:
     parts=BREAKDOWN,
 )
 def validation_accuracy(predictions: Predictions) -> np.ndarray:
-    """Return hits over tokens (top-1 accuracy)."""
+    """Sum the hits of next-token (top-1) accuracy."""
     return breakdown(predictions, predictions.correct)
 
 
@@ -98,9 +101,9 @@ by_text = partial(measure, better="lower", of_tokens=False)
     items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
 )
 def bits_per_character(predictions: Predictions) -> tuple[float, int]:
-    """Return the summed loss in bits over the characters that the predicted tokens stand for.
+    """Sum the loss in bits, and the characters in the predicted tokens.
 
-    Shannon 1951; per character of the text, as Graves 2013.
+    Shannon 1951; per character of the text, as in Graves 2013.
     """
     return _bits(predictions), predictions.characters.sum()
 
@@ -111,7 +114,7 @@ def bits_per_character(predictions: Predictions) -> tuple[float, int]:
     items=ItemSums("loss_sum_nats", "bytes", 1 / math.log(2)),
 )
 def bits_per_byte(predictions: Predictions) -> tuple[float, int]:
-    """Return the summed loss in bits over the UTF-8 bytes that the predicted tokens stand for.
+    """Sum the loss in bits, and the UTF-8 bytes in the predicted tokens.
 
     Gao et al. 2020, The Pile (arXiv 2101.00027), section 3.1.
     """
@@ -130,7 +133,7 @@ def _bits(predictions: Predictions) -> float:
     items=ItemSums("brier_sum", "predicted"),
 )
 def brier_score(predictions: Predictions) -> tuple[float, int]:
-    """Return the mean of sum_k (p_k - y_k)^2: 0 is perfect, 2 certain and wrong.
+    """Sum the Brier score of each token, sum_k (p_k - y_k)^2, from 0 (best) to 2.
 
     Brier 1950, Verification of forecasts expressed in terms of probability.
     """
@@ -144,9 +147,10 @@ def brier_score(predictions: Predictions) -> tuple[float, int]:
     finish=lambda bins, seq_len: [Row.ratio("all", gap_sum(bins), int(bins[0].sum()))],
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
-    """Return the mean over bins of |accuracy - confidence| of the most probable token.
+    """Tally confidence bins for the expected calibration error of the most probable token.
 
-    Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width.
+    This is the mean of |accuracy - confidence| over 15 bins of equal width, weighted by tokens (Guo
+    et al. 2017, arXiv 1706.04599, equation 3).
     """
     confidence = predictions.confidence
     return tally(equal_width(confidence), confidence, predictions.correct)
@@ -167,13 +171,13 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     ),
 )
 def context_loss(predictions: Predictions) -> np.ndarray:
-    """Return the mean loss of tokens predicted from c - 7 to c tokens, named "context c".
+    """Sum the loss by context length; "context c" has tokens predicted from c - 7 to c tokens.
 
-    A causal model's prediction depends only on the tokens of its window up to there, so a context
-    cut to c tokens would give the same logits as the first c positions of the window. This needs no
-    further pass. Windows start at the same tokens in every arm, so each length is compared on the
-    same predictions. The last part is shorter if 8 does not divide seq_len. Loss by token index is
-    reported as in Kaplan et al. 2020 (arXiv 2001.08361).
+    A causal model's prediction depends only on the preceding tokens in its window, so a context cut
+    to c tokens would give the same logits as the first c positions of the window. No further pass
+    is needed. Windows start at the same tokens in every arm, so each length is compared on the same
+    predictions. The last part is shorter if 8 does not divide seq_len. Kaplan et al. 2020 (arXiv
+    2001.08361) report the loss by token index.
     """
     n = len(contexts(predictions.seq_len))
     return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)
@@ -195,10 +199,7 @@ def context_loss(predictions: Predictions) -> np.ndarray:
     ),
 )
 def validation_loss(predictions: Predictions) -> np.ndarray:
-    """Return the mean of -log p(token | context).
-
-    Cross-entropy, Shannon 1948.
-    """
+    """Sum the cross-entropy, -log p(token | context), in nats (Shannon 1948)."""
     return breakdown(predictions, predictions.loss_nats)
 
 
@@ -216,7 +217,7 @@ def _perplexity(sums: np.ndarray, seq_len: int) -> list[Row]:
     finish=_perplexity,
 )
 def validation_perplexity(predictions: Predictions) -> tuple[float, int]:
-    """Return exp(loss), infinite on overflow; not a ratio of sums.
+    """Sum the loss for perplexity, exp(mean loss), which is infinite on overflow.
 
     Jelinek, Mercer, Bahl & Baker 1977.
     """
@@ -229,7 +230,7 @@ def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
 
 @measure("reliability_confidence", unit="share", parts=(CONFIDENCE_BINS,))
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
-    """Return the mean of the highest probabilities in the bin.
+    """Sum the highest probability of each token by confidence bin.
 
     Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
     """
@@ -252,7 +253,7 @@ def reliability_confidence(predictions: Predictions) -> np.ndarray:
     ),
 )
 def reliability_accuracy(predictions: Predictions) -> np.ndarray:
-    """Return the share of hits in the bin.
+    """Sum the hits by confidence bin.
 
     Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
     """
@@ -268,7 +269,7 @@ def reliability_accuracy(predictions: Predictions) -> np.ndarray:
     drawings=(by_temperature("Loss by temperature", LOSS),),
 )
 def temperature_loss(predictions: Predictions) -> np.ndarray:
-    """Return the validation loss at each temperature.
+    """Sum the loss at each softmax temperature.
 
     Temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """
@@ -293,7 +294,7 @@ def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     finish=_calibration_errors,
 )
 def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
-    """Return the expected calibration error, with bins of equal width, at each temperature.
+    """Tally confidence bins at each softmax temperature, for the expected calibration error.
 
     Temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """

@@ -1,4 +1,4 @@
-"""The tasks: decorated functions in this folder, and custom ones."""
+"""Built-in tasks, which are functions in this folder, and lookup of built-in and custom tasks."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from paribus.study.choices import load_new, require_declared
 
 @cache
 def all_tasks() -> dict[str, Task]:
-    """Return every task by name, sorted."""
+    """Return the built-in tasks, keyed by name and sorted."""
     return dict(sorted(declared(__name__, Task).items()))
 
 
 def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> list[Task]:
-    """Return the tasks of these names (None means all), including `own` ones, sorted.
+    """Return the tasks called `names`, sorted by name. Raises ParibusError for an unknown name.
 
-    Raises ParibusError for an unknown name.
+    Args:
+        names: names of tasks; None means all.
+        own: custom tasks, to find besides the built-in ones.
     """
     known = dict(sorted((all_tasks() | {task.name: task for task in own}).items()))
     for name in names or ():
-        own_goes = "your own goes to tasks.own"
+        own_goes = "your own goes in tasks.own"
         require_declared(name, known, "tasks.names", "task", __name__, own_goes)
     return [value for name, value in known.items() if names is None or name in names]
 
 
 def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
-    """Return the tasks at these import paths; file paths are relative to `folder`.
+    """Return the custom tasks at import paths, which are relative to `folder`.
 
-    Raises ParibusError for a path that is not a task, and for a name that is taken.
+    Raises ParibusError if a path is not a task, or if its name is already used.
     """
     return tuple(load_new(paths, "tasks.own", "task", Task, folder, all_tasks()))

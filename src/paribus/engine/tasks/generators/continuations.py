@@ -1,4 +1,4 @@
-"""Tasks that ask for the true continuation of a text, against passages from elsewhere.
+"""Tasks that ask for the true continuation of a text; distractors come from elsewhere in it.
 
 `length` is the total length of context and choice in characters.
 """
@@ -29,7 +29,7 @@ GOES_ON = re.compile(r"(?<=\S)\n(?=[^\n])")
 
 @task("continuation", n_choices=4, length=80)
 def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield groups of four questions; each right continuation is wrong for the other three."""
+    """Yield groups of four questions; each continuation is correct once and wrong three times."""
     sites = held_out.sites(rng, length - 12, 12)
     for group in grouped(sites, lambda site: site.span, size=4):
         for site in group:
@@ -44,9 +44,10 @@ def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> It
     length=63,
 )
 def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield groups of four line starts with different shapes (a speaker, a heading, an indent).
+    """Yield groups of four questions about the start of a line.
 
-    Each line start is a wrong choice for the other three.
+    The four line starts have different shapes, such as a speaker, a heading or an indent. Each is
+    correct once and a wrong choice in the other three questions.
     """
     span = 8
     places = [
@@ -65,14 +66,17 @@ def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iter
 
 
 def shape_of(text: str) -> str:
-    """Return the kinds of characters of `text`, the same for `   The n` and `   Its f`."""
+    """Return `text` with letters and digits replaced by their kind: A, a or 0.
+
+    For example, `   The n` and `   Its f` have the same shape.
+    """
     text = re.sub(r"[^\W\d_]", lambda letter: "A" if letter.group().isupper() else "a", text)
     return re.sub(r"\d", "0", text)
 
 
 @task("next_word", n_choices=4)
 def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about the next word, against three other words of the same length."""
+    """Yield questions about the next word; distractors are three other words of equal length."""
     sites = held_out.sites(rng, length - 10, 10)
     words = ((site, words_inside(site.span, shortest=3)[:1]) for site in sites)
     first = [(site, word.group()) for site, inside in words for word in inside if word.start() == 1]
@@ -92,7 +96,7 @@ def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("paragraph_end", n_choices=2)
 def paragraph_end(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield pairs of questions: one where a paragraph ends, one where it goes on."""
+    """Yield pairs of questions, one where a paragraph ends and one where it continues."""
     span = 4
     ends, goes_on = (
         [

@@ -1,4 +1,4 @@
-"""Tasks that ask for the original text, against the same text with one change.
+"""Tasks that ask for the original text; the distractor is the same text with one change.
 
 `length` is the total length of context and choice in characters. If several changes are possible,
 the most plausible one is the wrong choice.
@@ -22,7 +22,7 @@ TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")
 
 
 def _questions(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Question]:
-    """Yield the question of a site, if there is a wrong choice for it."""
+    """Yield the question for a site, with the most plausible of its wrong choices, if any."""
     if wrong:
         yield Question(site.context, site.span, (held_out.most_plausible(wrong),))
 
@@ -30,7 +30,10 @@ def _questions(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Ques
 def _no_words(
     held_out: HeldOut, sites: Iterable[Site], changes: Callable[[str], Iterable[str]]
 ) -> Iterator[Question]:
-    """Yield a question for each site about its first word that has a change into a non-word."""
+    """Yield a question for each site, about its first word that can become a non-word.
+
+    `changes` returns changed forms of a word.
+    """
     for site in sites:
         for word in words_inside(site.span, shortest=4):
             wrong = [
@@ -45,7 +48,10 @@ def _no_words(
 
 @task("agreement", n_choices=2)
 def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the values are" or "is", alternating singular and plural."""
+    """Yield questions such as "the values are" or "the values is".
+
+    The correct choices alternate between singular and plural.
+    """
     span = 10
     waiting: tuple[list[Question], list[Question]] = ([], [])
     # Two characters more than are shown, so that both forms fill the span.
@@ -61,7 +67,7 @@ def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("case", n_choices=2)
 def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a capital or small first letter, alternating."""
+    """Yield questions about the case of a word's first letter, alternating lower and upper."""
     span = 12
     known = set("".join(held_out.documents))
     waiting: tuple[list[Question], list[Question]] = ([], [])
@@ -87,7 +93,7 @@ def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
 
 @task("punctuation", n_choices=2)
 def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a punctuation mark, against a plausible other mark."""
+    """Yield questions about a punctuation mark; the distractor has another plausible mark."""
     marks = held_out.marks
     for site in held_out.sites(rng, length - 14, 14):
         if mark := MARK.search(site.span):
@@ -100,7 +106,7 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
 
 @task("real_word", n_choices=2)
 def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a word, against a plausible reordering of its letters."""
+    """Yield questions about a word; the distractor is a plausible reordering of its letters."""
 
     def shuffles(text: str) -> Iterator[str]:
         return ("".join(rng.permutation(list(text))) for _ in range(20))
@@ -125,7 +131,7 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("word_cut", n_choices=2)
 def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the value" or "th evalue": the gap moves."""
+    """Yield questions such as "the value" or "th evalue": the space moves by one letter."""
     for site in held_out.sites(rng, length - 14, 14):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()
