@@ -152,10 +152,10 @@ def require_no_leak(
             seen = max(seen, *difference_T.tolist(), 0.0)
             if seen > allowed:
                 raise NotCausalError(
-                    f"{where}{_named_modules(setting)} is not causal: in evaluation, at position "
-                    f"t = {int((difference_T > allowed).nonzero()[0])}, log-probabilities change "
-                    f"by {seen:.3g} nats (rounding explains {allowed:.1g}), because "
-                    f"{CAUSES[cause]}",
+                    f"{where}{_named_modules(setting)} is not causal: at position t = "
+                    f"{int((difference_T > allowed).nonzero()[0])}, in evaluation mode, "
+                    f"log-probabilities change by {seen:.3g} nats (rounding explains "
+                    f"{allowed:.1g}), because {CAUSES[cause]}",
                     seen,
                 )
     return Reading(seen, min(len(places) / max(T - 1, 1), 1.0))
