@@ -123,7 +123,7 @@ def test_means_over_other_items_are_not_compared():
     ]
     data = columns("variant seed item right", rows)
     options: dict[str, Any] = {"score": "right", "better": "higher", "item": "item"}
-    with refused("incomparable", match="other items"):
+    with refused("incomparable", match="different items"):
         judge(data, **options)
     same = {name: [row[at] for row in rows if row[2] < 40] for at, name in enumerate(data)}
     assert judge(same, **options)[0].word == "BETTER"
@@ -139,7 +139,7 @@ def test_pairs_share_what_is_named():
     about = {"better": "higher", "baseline": "self", "margin": 2.0}
     by_pot = judge(data, pair="pot", **about)[0]
     assert by_pot.p == pytest.approx(0.0497, abs=5e-5) and by_pot.n == 15
-    with refused("conflict", match="keep one"):
+    with refused("conflict", match="remove one"):
         judge(data, pair="pot", seed="seed", **about)
     with refused("missing", match="'pots'"):
         judge(data, pair="pots", **about)
@@ -471,7 +471,7 @@ def test_a_name_says_which_direction_is_better_or_it_is_asked(name, better):
     if better:
         assert direction(name) == better
         return
-    with refused("ambiguous", match="say --better"):
+    with refused("ambiguous", match="pass --better"):
         direction(name)
 
 
@@ -539,16 +539,16 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
     "no such column": ({"arm": "variants"}, {}, "'variant'"),
     "unknown direction": ({"score": "value"}, {"value": [1.0] * 10}, "--better"),
     "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "'many'"),
-    "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "whole number"),
+    "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "integer"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),
     "crashed": ({"crashed": "x"}, {}, "crashed = 'x'"),
-    "step without a column": ({"at_step": 5}, {}, "of steps"),
+    "step without a column": ({"at_step": 5}, {}, "--at-step"),
     "too large to be squared": (
         {},
         {"loss": [1e300, 2e300, 4e300, 3e300, 5e300, *[2e300] * 4, 1e300]},
         "rescale",
     ),
-    "all crashed": ({"crashed": "exclude"}, {"loss": [3.0] * 5 + [math.nan] * 5}, "not crash"),
+    "all crashed": ({"crashed": "exclude"}, {"loss": [3.0] * 5 + [math.nan] * 5}, "no finished"),
 }
 
 

@@ -95,7 +95,7 @@ def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path):
     assert new.curves["val/loss"].tolist() == [[100, 3.581], [200, 3.3643]]
     name, chart = EXCERPTS["wandb-chart"]
     twice = read(written(tmp_path, name, chart.replace(b"new seed 2", b"base-s1")))
-    assert not twice.runs and "one name" in twice.refused[0][1]
+    assert not twice.runs and "same name" in twice.refused[0][1]
 
 
 LAST: dict[str, dict[str, float]] = {

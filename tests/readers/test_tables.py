@@ -85,9 +85,9 @@ def test_parquet_and_a_frame(tmp_path):
     [
         ({"scores": ("los",)}, "'loss'"),
         ({"scores": ("variant",)}, "row 1: 'base'"),
-        ({"metric": "variant", "value": "loss", "seed": "rate"}, "two rows"),
-        ({"metric": "variant"}, "both or neither"),
-        ({"scores": ("loss",), "step": "seed", "item": "seed"}, "not both"),
+        ({"metric": "variant", "value": "loss", "seed": "rate"}, "several rows"),
+        ({"metric": "variant"}, "together"),
+        ({"scores": ("loss",), "step": "seed", "item": "seed"}, "only one of"),
         ({"scores": ("loss",), "step": "accuracy", "arm": "variant"}, "no step"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The machine of a program: processor, GPUs, and the packages of its interpreter."""
+"""Description of the machine: processor, GPUs, and the packages of a program's interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
 
 
 def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the machine, the devices and the packages of a program with this environment."""
+    """Return a record of the machine, devices and packages that a program uses.
+
+    Args:
+        argv: the program and its arguments.
+        folder: its working directory.
+        env: its environment variables.
+    """
     visible = env.get(VISIBLE)
     indices = gpus() if visible is None else visible.split(",")
     devices = [gpus()[index] for index in indices if index in gpus()]
@@ -43,7 +49,7 @@ def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[
 
 
 def processor(*names: str) -> str:
-    """Return the processor, read from the first of these fields of /proc/cpuinfo."""
+    """Return the processor's name: the first line of /proc/cpuinfo with one of these fields."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             name, _, value = line.partition(":")
@@ -54,7 +60,7 @@ def processor(*names: str) -> str:
 
 @cache
 def gpus() -> dict[str, str]:
-    """Return the GPUs that this process may use, {index: name}."""
+    """Return the names of the GPUs that this process may use, keyed by index."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -70,17 +76,22 @@ def gpus() -> dict[str, str]:
 
 
 def share_gpus(n: int, slot: int) -> str:
-    """Return the indices of `n` GPUs for a slot of a worker. Raises OSError if there are too
-    few."""
+    """Return the comma-separated indices of the `n` GPUs for a worker's slot.
+
+    Raises OSError if there are fewer than `n` GPUs.
+    """
     indices = list(gpus())
     if n > len(indices):
-        raise OSError(f"a trial needs {n} GPUs (trainer.gpus), but there are {len(indices)}")
+        raise OSError(f"a trial needs {n} GPUs (trainer.gpus), but the machine has {len(indices)}")
     first = slot % (len(indices) // n) * n if n else 0
     return ",".join(indices[first : first + n])
 
 
 def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """Return the Python that a command runs: the program itself, or its shebang; else ""."""
+    """Return the Python interpreter that a command runs, or "" if it runs none.
+
+    The interpreter is the program itself, or the one in its shebang line.
+    """
     program = argv[0] if os.sep in argv[0] else shutil.which(argv[0], path=env.get("PATH"))
     if program is None:
         return ""
@@ -98,7 +109,7 @@ def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> st
 
 
 def _output(argv: list[str], **options: Any) -> str:
-    """Return the output of a program; empty if it fails."""
+    """Return the standard output of a program, or "" if the program fails."""
     try:
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=ASK_SECONDS, check=True, **options

@@ -1,7 +1,7 @@
-"""Running a program from its start until its last child has ended.
+"""Running of a program until it and all its children have ended.
 
 The program leads its own session and process group. When it ends or takes too long, the whole group
-is ended: SIGTERM, some seconds of grace, then SIGKILL. Its output goes to a log of bounded size
+is terminated: SIGTERM, a grace period, then SIGKILL. Its output goes to a log of bounded size
 and, line by line, to a listener.
 """
 
@@ -37,10 +37,11 @@ class Ending:
     """The end of a program.
 
     Attributes:
-        code: its exit code; minus the number of a signal.
-        seconds: from its start to its end.
-        timed_out: whether it was ended because it took too long.
-        n_bytes, n_left_out: the size of its output, and of the part that the log leaves out.
+        code: the exit code, or the negative signal number.
+        seconds: the time from start to end.
+        timed_out: whether the program was terminated because it took too long.
+        n_bytes: the size of its output.
+        n_left_out: the number of output bytes that the log omits.
         last: the last lines of its output.
     """
 
@@ -53,12 +54,12 @@ class Ending:
 
     @property
     def is_failed(self) -> bool:
-        """True if the program timed out or ended with an error."""
+        """Whether the program timed out or ended with an error."""
         return self.timed_out or self.code != 0
 
     def __str__(self) -> str:
         if self.timed_out:
-            return f"ended after {self.seconds:.3g} s, its timeout"
+            return f"timed out after {self.seconds:.3g} s"
         end = f"exit code {self.code}" if self.code >= 0 else f"signal {-self.code}"
         return f"{end} after {self.seconds:.3g} s{' (out of memory?)' * (self.code == -9)}"
 
@@ -78,7 +79,7 @@ class Output:
         self.last = deque[str](maxlen=LAST_LINES)
 
     def read(self, pipe: int, seconds: float) -> bool:
-        """Read a piece of output if one arrives within some seconds; return False otherwise."""
+        """Wait up to `seconds` for output and read it. Return whether any arrived."""
         if not select.select([pipe], [], [], seconds)[0]:
             return False
         piece = os.read(pipe, PIECE_BYTES)
@@ -89,7 +90,7 @@ class Output:
         return bool(piece)
 
     def write(self, piece: bytes) -> None:
-        """Add a piece of output; a carriage return also ends a line."""
+        """Add a chunk of output. Carriage returns also end lines."""
         n_first = max(self._half - self.n_bytes, 0)
         self.n_bytes += len(piece)
         self._save(piece[:n_first])
@@ -101,7 +102,7 @@ class Output:
         self._tell(lines)
 
     def close(self) -> None:
-        """End the last line, and write the tail to the log, after a mark of any gap."""
+        """Complete the last line and the log. A line in the log marks omitted bytes."""
         self._tell([self._rest])
         self._cut()
         if self.n_left_out:
@@ -149,7 +150,7 @@ def run_program(
         output: receives its output and errors.
         timeout: number of seconds after which it is ended.
         tick: function that is called regularly while it runs.
-        end_others: ends processes that have left its group.
+        end_others: a function that kills processes that have left its process group.
     """
     began = time.monotonic()
     process = subprocess.Popen(
@@ -185,7 +186,7 @@ def run_program(
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[], object]) -> None:
-    """End the group of a process: SIGTERM, a wait, then SIGKILL."""
+    """Terminate the group of a process: SIGTERM, a grace period, then SIGKILL."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
         deadline = time.monotonic() + patience
         try:

@@ -1,7 +1,7 @@
 """Readers that extract runs from the logs and tables of other programs.
 
-`read` finds the files, recognises each and returns its runs; `judge` judges them. A user's own
-reader is named by its import path:
+`read` finds the files, detects the format of each and returns the runs; `judge` compares them. A
+custom reader is named by its import path:
 
     from paribus.extend import Run, reader
 

@@ -1,4 +1,4 @@
-"""Readers of evaluation results with items: lm_eval, lighteval, OpenAI evals, inspect_ai."""
+"""Readers of per-item evaluation results: lm_eval, lighteval, OpenAI evals, inspect_ai."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def _is_lm_eval(source: Source) -> bool:
 
 
 def _read_results(source: Source) -> Iterator[Run]:
-    """Yield the run, with a score for each task and metric, without the average of tasks.
+    """Yield the run, with one score for each task and metric; averages over tasks are ignored.
 
-    Item scores come from sample files of the same date in the same folder. Items are keyed by
-    doc_id and doc_hash, so that only identical documents are paired. Result files of lm_eval before
-    version 0.4 are read as well. A file of samples is skipped, as it is read with its results.
+    Item scores come from the sample files with the same date in the same folder. Items are keyed by
+    doc_id and doc_hash, so that only identical documents are paired. Result files of lm_eval
+    versions before 0.4 are supported. A sample file itself is skipped, because it is read together
+    with its result file.
     """
     if SAMPLES.fullmatch(source.name):
-        raise SkippedError("it is read with the results_<date>.json beside it; pass that file")
+        raise SkippedError("it is read with results_<date>.json in the same folder; pass that file")
     run, content = Run(), as_dict(source.json())
     for task, metrics in as_dict(content.get("results")).items():
         for name, value in as_dict(metrics).items():
@@ -79,7 +80,7 @@ lm_eval = reader(
 )(_read_results)
 lighteval = reader(
     "lighteval",
-    says="results_<date>.json of lighteval",
+    says="results_<date>.json from lighteval",
     detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
 )(_read_results)
 
@@ -95,18 +96,19 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
                 name = f"{task}/{metric},{sample.get('filter', 'none')}".removesuffix(",none")
                 values = run.items.setdefault(name, {})
                 if item in values:
-                    raise ParibusError(f"{samples.path}: document {item} must be there once")
+                    why = f"{samples.path} contains document {item} twice; remove the duplicate"
+                    raise ParibusError(why)
                 values[item] = float(value)
 
 
 @reader(
     "openai-evals",
-    says="records of OpenAI evals, one run a file",
+    says="OpenAI evals records, one run per file",
     detects=lambda source: source.header.startswith('{"spec"'),
     score=("final_report.accuracy",),
 )
 def openai_evals(source: Source) -> Iterator[Run]:
-    """Yield the run, with scores from `final_report` and items from `data.correct`."""
+    """Yield the run, with scores from `final_report` and item scores from `data.correct`."""
     run = Run()
     for record in source.objects():
         for name, value in as_dict(record.get("final_report")).items():
@@ -125,13 +127,13 @@ def openai_evals(source: Source) -> Iterator[Run]:
 
 @reader(
     "inspect-ai",
-    says=".eval logs of inspect_ai",
+    says=".eval logs from inspect_ai",
     detects=lambda source: source.name.endswith(".eval") and source.head.startswith(b"PK"),
 )
 def inspect_ai(source: Source) -> Iterator[Run]:
-    """Yield the run of a log, with its metrics and each scorer's items averaged over epochs.
+    """Yield the run in a log, with its metrics, and item scores averaged over epochs.
 
-    Raises ParibusError for an evaluation that did not end.
+    Raises ParibusError if the evaluation did not finish successfully.
     """
     with zipfile.ZipFile(regular_path(source.path, RECORD_BYTES)) as archive:
         header, samples = (
@@ -139,7 +141,7 @@ def inspect_ai(source: Source) -> Iterator[Run]:
             for name in ("header.json", "summaries.json")
         )
     if header.get("status") != "success":
-        why = f"{source.path}: the evaluation is {header.get('status')}; run it to its end"
+        why = f"{source.path}: the evaluation has status {header.get('status')}; complete it"
         raise ParibusError(why, code="unfinished")
     run, evaluation = Run(), as_dict(header.get("eval"))
     for scorer in header["results"]["scores"]:

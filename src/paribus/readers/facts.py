@@ -1,14 +1,14 @@
-"""Facts of the runs besides their scores: is all else equal between the arms?
+"""Facts about the runs besides their scores: is all else equal between the arms?
 
-A fact is any other column, configuration value or setting of a run. Its kind is inferred from its
-name. The conclusion depends on how its values differ within and between arms:
+A fact is any column, configuration value or setting of a run that is not a score. Its kind is
+inferred from its name. The conclusion depends on how its values differ within and between arms:
 
-    setting       differs between arms: it may define them. Differs within one: a sweep, refused.
-    environment   differs between arms exactly as the arm does: confounded, a caution.
-    evaluation    differs anywhere: the scores cannot be compared, refused.
+    setting       differs between arms: it may define them. Differs within an arm: a sweep (error).
+    environment   differs between arms, but not within them: confounded (caution).
+    evaluation    differs anywhere: the scores cannot be compared (error).
     seed, identifier, time: may differ. Any other fact is most likely a setting or an outcome.
 
-Scores and curves may reveal more differences, such as other last steps or repeated steps.
+Scores and curves may reveal more differences, such as different last steps or repeated steps.
 """
 
 from __future__ import annotations
@@ -73,33 +73,36 @@ Finding = tuple[str, str]  # a code and a sentence about the runs, for cautions 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of the runs, under its name in the files."""
+    """A fact about the runs."""
 
     name: str
+    """its name in the files"""
     kind: str
-    """setting, environment, evaluation, seed, identifier, time, along (as steps), or other"""
+    """setting, environment, evaluation, seed, identifier, time, along (such as steps), or other"""
     values: dict[str, list[Value]]
-    """its distinct values in the order of the runs, keyed by arm"""
+    """its distinct values in run order, keyed by arm"""
     conclusion: str
     """equal, varies, defines, confounded, incomparable or sweep"""
 
 
 def _parts(name: str) -> list[str]:
-    """Return the parts of a fact's name in lower case, with words joined by `_`."""
+    """Split a fact's name at `.`, `/` and `:`. The parts are in snake case."""
     spelt = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
     return [part.strip("_") for part in re.split(r"[./:]", spelt) if part] or [""]
 
 
 def find_size(name: str) -> str:
-    """Return which size of an arm a fact is by its name, such as `parameters`, or ""."""
+    """Return the model size that a fact's name denotes, such as `parameters`, or "" if none."""
     last = SIZE_UNIT.sub("", _parts(name)[-1])
     return next((size for size in SIZES if last in WORDS[size]), "")
 
 
 @cache
 def find_kind(name: str) -> str:
-    """Infer the kind of a fact from its name, such as `config/trainer.learningRate`. The kind is
-    `option` if a part of the name above makes it a setting, and no word of its own does."""
+    """Infer the kind of a fact from its name, such as `config/trainer.learningRate`.
+
+    The kind is `option` if only a prefix of the name, such as `config`, marks it as a setting.
+    """
     if RATE.fullmatch(name):
         return "time"
     if name.startswith(OF_TASK):
@@ -131,14 +134,16 @@ def find_kind(name: str) -> str:
 
 
 def values_of(runs: Iterable[Run], name: str) -> list[Value]:
-    """Return the distinct values of a fact, in the order of the runs. NaN is no value."""
+    """Return the distinct values of a fact, in run order. NaN is excluded."""
     values = dict.fromkeys(run.facts[name] for run in runs if name in run.facts)
     return [value for value in values if value == value]
 
 
 def find_seed(runs: Sequence[Run], name: str) -> str:
-    """Return the name of the fact that holds seeds. If no run has `seed`, this is a similar fact,
-    such as `config.trainer.seed` or `fold`."""
+    """Return the name of the fact that holds the seeds: `name`, or a substitute for `seed`.
+
+    If no run has the fact `seed`, a similar one, such as `config.trainer.seed` or `fold`, is used.
+    """
     names = dict.fromkeys(fact for run in runs for fact in run.facts)
     if name != "seed" or "seed" in names:
         return name
@@ -147,8 +152,13 @@ def find_seed(runs: Sequence[Run], name: str) -> str:
 
 
 def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list[Fact]:
-    """Return the facts of the runs, each with its conclusion. Columns in `known` are excluded.
-    `is_replicated` means that the runs of every arm have different seeds."""
+    """Return the facts about the runs, each with its conclusion.
+
+    Args:
+        arms: the runs, keyed by arm.
+        known: names of columns to exclude.
+        is_replicated: whether the runs of each arm have different seeds.
+    """
     every, excluded = list(chain(*arms.values())), set(known).union(WORDS["own"])
     may_be_rows = not is_replicated and not any(run.curves for run in every)
     facts = []
@@ -164,8 +174,11 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
 
 
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_rows: bool) -> str:
-    """Return the conclusion from a fact's values in each arm. Runs without seeds may be the rows of
-    a curve, whose steps begin early, or of items, which are the same in each arm."""
+    """Return the conclusion from a fact's values in each arm.
+
+    Runs without distinct seeds may in fact be rows of one run (`may_be_rows`): the points of a
+    curve, whose steps start small, or items, which are the same in each arm.
+    """
     sets = [set(own) for own in values]
     partly, between, within = CONCLUSIONS.get(kind, ("equal", "varies", "varies"))
     if len(set().union(*sets)) < 2:
@@ -182,9 +195,9 @@ def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_ro
 
 
 def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Finding]:
-    """Yield findings about the runs' facts that affect a comparison by `score`.
+    """Yield findings about facts that affect a comparison by `score`.
 
-    Raises ParibusError for a sweep, and for scores that cannot be compared.
+    Raises ParibusError if an arm contains a sweep, or if scores cannot be compared.
     """
     for fact in facts:
         _refuse_unequal(fact, arms, score)
@@ -195,8 +208,8 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
         _refuse_multiplied(arms, defines, score)
     for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
         each = ", ".join(f"{_as_text(own[0])} in {arm}" for arm, own in fact.values.items() if own)
-        text = f"The arm and {fact.name} cannot be told apart: {each}."
-        yield "confounded", f"{text} The change may come from either."
+        text = f"The effect of the arm is confounded with that of {fact.name}: {each}."
+        yield "confounded", f"{text} Either may explain the difference."
     # Of a name that says nothing it is not known whether the arm is meant by it.
     unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
     if known := [fact.name for fact in defines if fact.name not in unknown]:
@@ -207,14 +220,14 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
         starts = {run.facts.get(name) for run in every}
         if len(every) > 1 and len(starts) == 1 and not starts & {None, 0.0, ""}:
             text = f"All runs start from one checkpoint ({name} {_as_text(starts.pop())}): the"
-            yield "one_start", f"{text} spread of seeds leaves out what came before it."
+            yield "one_start", f"{text} spread over seeds excludes variation before it."
     if zeroed := [run for run in every if run.facts.get("zeroed") == score]:
-        text = f"{plural(len(zeroed), 'run')} logged a {score} of 0 beside a gradient norm of NaN"
-        yield "nan_as_zero", f"{text}, such as {zeroed[0].source}, and counts as diverged."
+        text = f"{plural(len(zeroed), 'run')} logged a {score} of 0 and a gradient norm of NaN"
+        yield "nan_as_zero", f"{text}, such as {zeroed[0].source}. This counts as divergence."
 
 
 def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
-    """Raise ParibusError if a fact makes the runs incomparable, and suggest ways out."""
+    """Raise ParibusError, with suggestions, if a fact makes the runs incomparable."""
     name = fact.name
     if fact.conclusion == "sweep":
         arm, values = max(fact.values.items(), key=lambda item: len(item[1]))
@@ -233,8 +246,8 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         *_, second, first = sorted(by_value, key=lambda value: value is not None)
         why = f"runs of {score} were not evaluated alike: {name} is {_as_text(first)} in "
         why += f"{by_value[first].source} and {_as_text(second)} in {by_value[second].source}"
-        ways = f"evaluate them alike, judge those with --where '{name}={cell_text(first)}', or all"
-        ways += f" with --item '{name}' if each run has a row for each"
+        ways = f"evaluate them alike, select some with --where '{name}={cell_text(first)}', or pass"
+        ways += f" --item '{name}' if each run has one row per value"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
 
 
@@ -248,14 +261,16 @@ def _refuse_percent(arms: Arms, score: str) -> None:
     percents = [np.median(own) for own in values if own and 1 < min(own) <= max(own) <= 100]
     if SHARE.search(score) and fractions and percents and 50 < percents[0] / fractions[0] < 200:
         why = f"{score} is about {fractions[0]:g} in one arm and {percents[0]:g} in another, like"
-        why += " a fraction and a percentage; write both in one unit"
+        why += " a fraction and a percentage; convert both to one unit"
         raise ParibusError(why, code="incomparable")
 
 
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
-    """Raise ParibusError if a training loss seems to be summed over accumulated batches: it is a
-    whole multiple of the evaluation loss in some arms alone, or it is proportional to the number of
-    batches."""
+    """Raise ParibusError if a training loss seems to be summed over accumulated batches.
+
+    The signs are a loss that, in some arms only, is an integer multiple of the evaluation loss, or
+    a loss that is proportional to the number of accumulated batches.
+    """
     losses = np.array([_middle(runs, TRAINING_LOSS) for runs in arms.values()])
     ratios = losses / np.array([_middle(runs, EVALUATED) for runs in arms.values()])
     factors = np.maximum(np.round(ratios), 1)
@@ -267,13 +282,13 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
             parts = losses / np.array(numbers)
             is_summed |= parts.max() < 1.2 * parts.min()
     if is_summed:
-        why = f"{score} differs between arms by a whole factor, as if summed over accumulated"
-        why += " batches; judge by the evaluation loss, or divide it"
+        why = f"{score} differs between arms by an integer factor, as if summed over accumulated"
+        why += " batches; judge by the evaluation loss, or divide it by the number of batches"
         raise ParibusError(why, code="incomparable")
 
 
 def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
-    """Return the median of the finite values of the scores with such names, or else NaN."""
+    """Return the median of all finite scores whose names match, or NaN if there are none."""
     scores = [score for run in runs for score in run.scores.items()]
     values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
     return float(np.median(values)) if values else math.nan

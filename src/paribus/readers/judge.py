@@ -1,4 +1,4 @@
-"""Judge finished runs: build a study from a table or files, and analyse it like any other."""
+"""Judging of finished runs: build a study from a table or files, and analyze it like any other."""
 
 from __future__ import annotations
 
@@ -45,8 +45,13 @@ Better = Literal["lower", "higher"]
 
 
 def judge(data: Any, **options: Any) -> Verdicts:
-    """Return the verdicts on finished runs, as `paribus judge` does. The options are those of
-    `make_study`. Raises ParibusError on bad input.
+    """Return the verdicts on finished runs, as `paribus judge` does.
+
+    Args:
+        data: a table or paths, as `make_study` accepts them.
+        options: options of `make_study`.
+
+    Raises ParibusError on bad input.
 
     Example:
         >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
@@ -62,7 +67,9 @@ def judged(
     study: Study, reading: Reading, selection: Selection, home: Path | None = None
 ) -> Iterator[Results]:
     """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
-    Nothing is written to the ledger."""
+
+    Nothing is written to the ledger.
+    """
     with unrecorded(), TemporaryDirectory(prefix="paribus-") as folder:
         options = {"reading": reading, "selection": selection, "is_kept": home is not None}
         yield judge_runs(study, home or Path(folder, "runs"), **options)
@@ -71,14 +78,24 @@ def judged(
 def judge_study(
     name: str, paths: Sequence[str], reader: str | None, results: Path | None
 ) -> Results | str:
-    """Judge a registered study of runs, named by its file or results folder, from its own files or
-    from `paths`. Returns a text that says so while it has no runs yet. Raises ParibusError."""
+    """Judge a registered study of finished runs, and return its results.
+
+    Returns a message instead if no files match yet.
+
+    Args:
+        name: the study file or the results folder.
+        paths: files to read, or () for those that the study names.
+        reader: the format of the files, or None to detect it.
+        results: the results folder, or None for the default.
+
+    Raises ParibusError on bad input.
+    """
     is_folder = Path(name).is_dir()
     study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)
     if study.trainer != RUNS:
         raise ParibusError(
-            f"{name} is run by trainer '{study.trainer}': `paribus run` runs it, and `paribus "
-            "report` judges its results"
+            f"{name} uses trainer '{study.trainer}', not 'runs'; run it with `paribus run`, and "
+            "judge its results with `paribus report`"
         )
     home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
     section = section_of(study)
@@ -101,28 +118,28 @@ def make_study(
     name: str = "judged",
     **options: Any,
 ) -> tuple[Study, Reading, Selection]:
-    """Build a study from finished runs, with one arm per label. Returns the study, everything that
-    was read, and the runs to compare.
+    """Build a study from finished runs, with one arm per label.
 
     Args:
-        data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files.
-        score: the column or score to judge by; the first of several decides. Recognised logs have a
-            default.
+        data: a pandas, polars or Arrow table, a dict of columns, or file paths.
+        score: the column or score to judge by. If there are several, the first one decides. Known
+            log formats have a default.
         margin: the largest change that would not matter, in the score's unit. Without a margin, no
-            arm can be shown to be the same.
-        baseline: the arm that others are compared with; by default the arm called `baseline`,
+            arm can be shown to be equivalent.
+        baseline: the arm that others are compared with. The default is the arm called `baseline`,
             `control` or similar.
-        better: "lower" or "higher" for the first score, or a list with one for each score; by
-            default inferred from the score's name.
-        pair: True to pair runs of the same seed, assuming that they share data and initial values
-            (the card says so); or the column to pair by.
-        alpha: the chance of a false claim, over all arms.
+        better: "lower" or "higher" for the first score, or a list with one value per score. The
+            default is inferred from the score's name.
+        pair: True to pair runs with the same seed, assuming that they share data and initial values
+            (the card states this); or the column to pair by.
+        alpha: the probability of a false claim, over all arms.
         name: the study's name.
         options: `reader`, and the keys of `[runs]`: the columns `arm`, `seed`, `step`, `item`,
-            `metric` and `value` (the arm of files may be "folder" or "name" too), `at_step`,
+            `metric` and `value` (for files, `arm` may also be "folder" or "name"), `at_step`,
             `target`, `crashed`, `stopped_early`, `where`, `best_of`.
 
-    Raises ParibusError.
+    Returns the study, everything that was read, and the runs to compare. Raises ParibusError on bad
+    input.
     """
     scores = [score] if isinstance(score, str) else list(score)
     if margin is not None and not margin > 0:
@@ -137,7 +154,7 @@ def make_study(
     selection = select_runs(by_label, section, scores, lower=directions[first] == "lower")
     by_label = selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
-        why = f"no run of arm '{empty[0]}' has a {first} and did not crash; write NaN for a run"
+        why = f"arm '{empty[0]}' has no finished run with a {first}; write NaN for a run"
         raise ParibusError(f"{why} that diverged, or remove the arm", code="too_few")
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     runs = list(chain(*by_label.values()))
@@ -152,7 +169,8 @@ def make_study(
         budgets = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
         budgets = [name for name in budgets if all(len(spent_by(r, first, name)) for r in runs)]
         if not budgets:
-            raise ParibusError(f"--target takes a curve of '{first}'; name the column --step")
+            why = f"--target needs a curve of '{first}'; name the step column with --step"
+            raise ParibusError(why)
         scores += budgets
     endpoints: list[dict[str, Any]] = [{"metric": score} for score in scores]
     endpoints[0] |= {"primary": True} | ({} if margin is None else {"margin": margin})
@@ -187,17 +205,19 @@ def judge_against_bar(
     alpha: float,
     **options: Any,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Compare the runs of the only arm with `bar`, by Student's one-sample t test. Returns the
-    comparison and the lines of its card. `make_study` explains the options.
+    """Compare the runs of a single arm with the value `bar`, by Student's one-sample t test.
 
-    `n` counts the runs with a finite score. The others diverged, and rule out BETTER. With fewer
-    than two finite runs there is no SD and no interval, and with fewer than five no p. Raises
-    ParibusError if there are more arms, or no finite score.
+    Returns the comparison and the lines of its card. `make_study` explains the options.
+
+    `n` counts the runs with a finite score. The others diverged, and rule out BETTER. The SD and
+    the interval need at least two finite scores, and p needs five. Raises ParibusError if there are
+    several arms, or no finite score.
     """
     reading, section, by_arm = read_data(paths, scores, **options)
     if len(by_arm) > 1:
+        arms = ", ".join(by_arm)
         raise ParibusError(
-            f"--bar needs a single arm, and there are {len(by_arm)}: {', '.join(by_arm)}"
+            f"--bar needs a single arm, but there are {len(by_arm)} ({arms}); pass the files of one"
         )
     score = scores[0] if scores else default_score(reading.runs)
     side = better or direction(score)
@@ -207,8 +227,8 @@ def judge_against_bar(
     finite = finite[np.isfinite(finite)]
     n, lost = len(finite), len(runs) - len(finite)
     if not (n and math.isfinite(bar) and 0 < alpha < 1):
-        why = f"--bar {bar} and the score of at least one run must be finite, and --alpha"
-        raise ParibusError(f"{why} {alpha} between 0 and 1")
+        why = f"--bar {bar} and the score of at least one run must be finite, and --alpha {alpha}"
+        raise ParibusError(f"{why} must be between 0 and 1")
     mean, sd = mean_and_sd(finite)
     low = high = p = None
     if n > 1:
@@ -229,7 +249,7 @@ def judge_against_bar(
         f"  {word}  {fixed(mean, digits)}{span}, n {n}"
         + ("" if p is None else f", p {p_value(p)}"),
         f"The mean with its {level(alpha)} interval; fewer than five runs are not tested.",
-        f"{passed} of {plural(len(runs), 'run')} passed it{diverged}.",
+        f"{passed} of {plural(len(runs), 'run')} passed the bar{diverged}.",
     ]
     if failed := selection.excluded.get(arm):
         lines.append(f"Failed runs are excluded: {failed} of {plural(failed + len(runs), 'run')}.")
@@ -248,12 +268,14 @@ def read_data(
     reader: Any = None,
     **section: Any,
 ) -> tuple[Reading, RunsSection, dict[str, list[Run]]]:
-    """Read the runs of a table or files. Returns the reading, the section `[runs]` with the
-    options, and the runs by arm label. `make_study` explains the options. Raises ParibusError if
-    there are no runs."""
+    """Read the runs in a table or in files. `make_study` explains the options.
+
+    Returns the reading, the section `[runs]` with the options, and the runs keyed by arm label.
+    Raises ParibusError if there are no runs.
+    """
     if isinstance(pair, str) and pair != "seed":
         if seed not in (None, pair):
-            why = f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two"
+            why = f"--pair names '{pair}', but --seed names '{seed}'; remove one of them"
             raise ParibusError(why, code="conflict")
         seed = pair
     stated = section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
@@ -273,8 +295,10 @@ def read_data(
 
 
 def _as_arrow(data: Any) -> Any:
-    """Convert a pandas, polars or Arrow table, or a dict of columns, to an Arrow table. Raises
-    ParibusError for any other value."""
+    """Convert a pandas, polars or Arrow table, or a dict of columns, to an Arrow table.
+
+    Raises ParibusError for any other value.
+    """
     import pyarrow as pa
 
     try:
@@ -289,7 +313,10 @@ def _as_arrow(data: Any) -> Any:
 
 
 def default_score(runs: Sequence[Run]) -> str:
-    """Return the default score of the log format, or the only score of the runs."""
+    """Return the default score of the log format, or the only score of the runs.
+
+    Raises ParibusError if neither exists.
+    """
     names = {name for run in runs for name in run.scores}
     no_results = {name for name in names if find_kind(name) == "time"}
     no_results |= {
@@ -299,18 +326,19 @@ def default_score(runs: Sequence[Run]) -> str:
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]
-    why = f"no score is named; say which decides, such as --score {[*known, 'loss'][0]}"
+    why = f"no score was chosen; name one, such as --score {[*known, 'loss'][0]}"
     raise ParibusError(f"{why}: {some(known, MOST_NAMED)}", code="ambiguous")
 
 
 def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence[Run]]) -> str:
-    """Return the label of the baseline. Raises ParibusError if it is missing or unknown."""
+    """Return the baseline's label. Raises ParibusError if the baseline is missing or unknown."""
     names = WORDS["baseline"] if baseline is None else [cell_text(baseline)]
     if known := [name for name in names if name in by_label]:
         return known[0]
-    why = "no baseline is named" if baseline is None else f"baseline '{baseline}' is not an arm"
+    why = "no baseline was chosen" if baseline is None else f"baseline '{baseline}' is not an arm"
     arms = some([f"{label} ({len(runs)})" for label, runs in by_label.items()], MOST_NAMED)
-    why += f"; say --baseline {next(iter(by_label))}, or another arm (with its runs): {arms}"
+    why += f"; pass --baseline {next(iter(by_label))} or another arm (with its number of runs): "
+    why += arms
     raise ParibusError(why, code="ambiguous")
 
 
@@ -319,18 +347,18 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     if len(by_label) > 1 and "" not in by_label:
         return
     label, runs = min(by_label.items())
-    why = f"all runs belong to one arm, '{label}', which --bar would judge"
+    why = f"all runs belong to one arm, '{label}'; compare it with a fixed value (--bar)"
     if not label:
-        why = f"nothing called '{arm}' names the arm of {runs[0].source}: "
+        why = f"{runs[0].source} has no '{arm}' that names its arm: "
         why += nearest(arm, runs[0].facts)
     names = dict.fromkeys(name for run in runs for name in run.facts)
     column = next((n for n in names if 1 < len(values_of(runs, n)) <= len(runs) / 2), "COLUMN")
-    ways = f"say what does: --arm {column}, --arm folder, or files as label=PATTERN"
+    ways = f"name the arms with --arm {column}, --arm folder, or files as label=PATTERN"
     raise ParibusError(f"{why}; {ways}", code="ambiguous")
 
 
 def _name_folders(labels: Iterable[str]) -> dict[str, str]:
-    """Return a folder name for each label. Where two are equal, the later has a number after it."""
+    """Return a folder name for each label. A number is appended to make names unique."""
     called: dict[str, str] = {}
     for label in labels:
         name = label_as_name(label)
@@ -339,25 +367,23 @@ def _name_folders(labels: Iterable[str]) -> dict[str, str]:
 
 
 def label_as_name(label: str) -> str:
-    """Convert a label to a valid folder name: at most 76 characters, no separators."""
+    """Convert a label to a valid folder name of at most 76 characters, without separators."""
     return re.sub(r"[/\\]", "-", label).lstrip(".")[:76] or "unnamed"
 
 
 def _find_seeds(
     by_label: Mapping[str, list[Run]], section: RunsSection, *, pair: bool
 ) -> tuple[list[int], dict[str, list[int]]]:
-    """Return the study's seeds, and for each arm the seeds without a run.
+    """Return the study's seeds, and the seeds without a run, keyed by arm label.
 
-    If seeds are not integers, runs are numbered: unpaired runs in their order, and pairs by the
+    If seeds are not integers, runs are numbered from 1: unpaired runs in order, and pairs by the
     value that they share, such as the name of a text.
     """
     every = {seed_of(run, section) for runs in by_label.values() for run in runs}
     places = {seed: place for place, seed in enumerate(sorted(every))}
     if not all(re.fullmatch("0|[1-9][0-9]{0,17}", seed) for seed in every):
         if pair and ("" in every or section.seed == "seed"):
-            why = (
-                f"'{min(every)}' in '{section.seed}' is not a whole number, so it cannot pair runs"
-            )
+            why = f"'{min(every)}' in '{section.seed}' is not an integer, so it cannot pair runs"
             raise ParibusError(f"{why}; name another column with --pair, or remove --pair")
         for runs in by_label.values():
             for place, run in enumerate(runs):
@@ -371,8 +397,10 @@ def _find_seeds(
 
 
 def direction(score: str) -> Better:
-    """Infer from a score's name which direction is better. Raises ParibusError if the name does not
-    say."""
+    """Infer from a score's name which direction is better.
+
+    Raises ParibusError if the name does not indicate it.
+    """
     if score.endswith(TO_TARGET):
         return "lower"
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score).casefold()
@@ -381,18 +409,18 @@ def direction(score: str) -> Better:
     telling = [word for word in words if word in WORDS["lower"] + WORDS["higher"]]
     if telling and {*words}.isdisjoint(WORDS["turned"]):
         return "lower" if telling[-1] in WORDS["lower"] else "higher"
-    why = f"whether less or more of '{score}' is better is not known; say --better lower or higher"
-    raise ParibusError(f"{why}, of several scores once for each", code="ambiguous")
+    why = f"the better direction of '{score}' is unknown; pass --better lower or --better higher"
+    raise ParibusError(f"{why}, once per score", code="ambiguous")
 
 
 def _spreads(by_label: Mapping[str, Sequence[Run]], score: str) -> list[float]:
-    """Return the SD of each arm with two finite scores."""
+    """Return the SD of each arm that has at least two finite scores."""
     values = [[run.scores.get(score, math.nan) for run in runs] for runs in by_label.values()]
     finite = [list(filter(math.isfinite, own)) for own in values]
     return [float(np.std(own, ddof=1)) for own in finite if len(own) > 1]
 
 
 def digits_of(spreads: Sequence[float]) -> int:
-    """Return the decimal places that show two digits of the median spread, or 4 without one."""
+    """Return the decimal places that show two digits of the median spread, or 4 if unknown."""
     spread = float(np.median(spreads)) if spreads else 0.0
     return min(max(1 - math.floor(math.log10(spread)), 0), 9) if 0 < spread < math.inf else 4

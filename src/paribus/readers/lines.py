@@ -1,4 +1,4 @@
-"""Forms, declared in TOML files: what each kind of line in a log says about a step.
+"""Log formats ("forms") declared in TOML files: the metrics in each kind of line.
 
     name = "mine"
     about = "standard output of my trainer"
@@ -9,10 +9,10 @@
     pattern = '^it (?P<step>\\d+) loss (?P<loss>NUMBER)'
 
 A named group is a metric, except `step` and facts: `planned_steps`, `seed`, and the groups of a
-line with `fact = "next"`. NUMBER matches a number that another character follows, because a number
-at the end of a file may be cut off. A group that ends with `__ms` or `__min` becomes seconds.
-A form without lines is a program's table. The files in `forms/` are shipped; your own is named by
-its path (`--form my_form.toml`).
+line with `fact = "next"`. NUMBER matches a number followed by another character, because a number
+at the end of a file may be cut off. A group whose name ends with `__ms` or `__min` is converted to
+seconds. A form without lines describes a table that a program writes. Built-in forms are in
+`forms/`; a custom form is named by its path (`--form my_form.toml`).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Line(BaseModel):
 
     Attributes:
         pattern: a regular expression with named groups. A line without the group `step` belongs to
-            the step of an earlier line.
-        pairs: an expression with the groups `name` and `value` that matches each metric in the
-            line.
-        nan_if_missing: names of pairs that a program omits from the line if they are NaN.
-        fact: `next` if its groups are facts of the runs that begin after it.
+            the last step logged before it.
+        pairs: a regular expression with the groups `name` and `value` that matches each metric in
+            the line.
+        nan_if_missing: names of pairs that the program omits if their value is NaN.
+        fact: `next` if the groups are facts about the runs that begin after the line.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -66,19 +66,21 @@ class Line(BaseModel):
 
 
 class Form(BaseModel):
-    """A format of line logs or of a program's tables.
+    """A format of line-based logs, or of tables that a program writes.
 
     Attributes:
-        name, about: its name for users, and one line about the files.
-        recognise, not_with: expressions that must, or must not, occur in the first or last 64 KiB.
-        file: an expression that matches the file's name, a colon, and its first line.
-        score: default metrics to judge by; the first one that a run has is used.
-        step: the column of steps of a table.
+        name: the name that users type.
+        about: a one-line description of the files.
+        recognise: a regular expression that must occur in the first or last 64 KiB.
+        not_with: a regular expression that must not occur there.
+        file: a regular expression that matches the file name, a colon, and the first line.
+        score: default metrics to judge by. The first one that a run has is used.
+        step: the step column of a table.
         line: the kinds of lines.
         rename: names of metrics, keyed by their names in the log.
-        stages: whether a file holds several stages of a run; the fact `stage` numbers them.
-        program_until: an expression for the line after the source code that a log begins with. The
-            digest of this code is a fact that distinguishes the arms in a folder.
+        stages: whether a file contains several stages of a run, numbered by the fact `stage`.
+        program_until: a regular expression for the line that follows the source code at the start
+            of a log. The digest of this code is a fact that distinguishes the arms in a folder.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -97,14 +99,16 @@ class Form(BaseModel):
 
     @cached_property
     def compiled(self) -> list[tuple[Line, re.Pattern[bytes]]]:
-        """Each kind of line with its expression, which leaves a line end at its end to the next
-        match."""
+        """Each kind of line with its compiled pattern.
+
+        A final newline in a pattern becomes a lookahead, so that the next match can begin with it.
+        """
         patterns = [re.sub(r"\\n$", r"(?=\\n)", line.pattern) for line in self.line]
         return list(zip(self.line, map(_pattern, patterns), strict=True))
 
 
 def load_form(path: Path) -> Reader:
-    """Return the reader for the form in a TOML file. Raises ParibusError."""
+    """Return the reader for the form in a TOML file. Raises ParibusError if the form is invalid."""
     table = parse_toml(read_text(path, STUDY_BYTES), str(path))
     try:
         form = Form.model_validate(table, strict=False)
@@ -113,7 +117,7 @@ def load_form(path: Path) -> Reader:
     except ValidationError as error:
         raise ParibusError(f"{path}: {explain(error, Form)}") from None
     except re.error as error:
-        why = f"{path}: recognise, not_with or file is no regular expression: {error}"
+        why = f"{path}: recognise, not_with or file is not a valid regular expression ({error})"
         raise ParibusError(why) from None
 
     def detects(source: Source) -> bool:
@@ -125,15 +129,19 @@ def load_form(path: Path) -> Reader:
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
-    """Compile an expression. A line is searched for by the line end before it, which takes a tenth
-    of the time."""
+    """Compile a regular expression for bytes, with NUMBER expanded.
+
+    `^` becomes the newline before the line, which is ten times as fast to search for.
+    """
     text = re.sub(r"(?<![\[\\])\^", r"\\n", text)
     return re.compile(text.replace("NUMBER", NUMBER).encode())
 
 
 def _scan(form: Form, text: bytes) -> Iterator[tuple[Line, str, list[int], list[bytes]]]:
-    """Yield the metrics and facts in a piece of a log: the kind of line, the name, and the places
-    and texts of the values. The steps are called `step`."""
+    """Yield the metrics and facts in a chunk of a log, including the steps as `step`.
+
+    Each comes as its kind of line, its name, and the byte offsets and texts of its values.
+    """
     for line, pattern in form.compiled:
         matches = list(pattern.finditer(text))
         for name in pattern.groupindex:
@@ -146,7 +154,7 @@ def _scan(form: Form, text: bytes) -> Iterator[tuple[Line, str, list[int], list[
 def _scan_pairs(
     line: Line, text: bytes, matches: list[re.Match[bytes]]
 ) -> Iterator[tuple[Line, str, list[int], list[bytes]]]:
-    """Yield the metrics in lines of pairs, as `_scan` does."""
+    """Yield the metrics in lines of name-value pairs, in the format of `_scan`."""
     pattern = _pattern(line.pairs)
     default = {name.encode(): b"nan" for name in line.nan_if_missing}
     columns = defaultdict[bytes, tuple[list[int], list[bytes]]](lambda: ([], []))
@@ -164,7 +172,7 @@ def _text(content: bytes) -> str:
 
 
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
-    """Yield the runs of a log. A step that goes back to the first one begins a new run."""
+    """Yield the runs in a log. A new run begins where the step falls back to the first one."""
     program = _read_program(form, source) if form.program_until else {}
     end, parts, stated = 0, defaultdict[str, list[Any]](list), list[tuple[int, str, Value]]()
     for piece in source.pieces():
@@ -211,14 +219,14 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
 
 
 def _join(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Join the parts of a series, in the order of their places."""
+    """Concatenate the parts of a series, each (offsets, values), and sort by offset."""
     at, values = map(np.concatenate, zip(*parts, strict=True))
     order = np.argsort(at, kind="stable")
     return at[order], values[order]
 
 
 def _starts(steps: np.ndarray) -> list[int]:
-    """Return where runs begin: at the first step, and where the steps go back to it or below."""
+    """Return the indices where runs begin: 0, and wherever the step falls back to the first one."""
     starts = [0] if len(steps) else []
     for at in (np.flatnonzero(np.diff(steps) < 0) + 1).tolist():
         if steps[at] <= steps[starts[-1]]:
@@ -227,7 +235,7 @@ def _starts(steps: np.ndarray) -> list[int]:
 
 
 def _read_program(form: Form, source: Source) -> dict[str, Value]:
-    """Return the digest of the source code printed before the first step, as facts."""
+    """Return facts with the digest of the source code printed before the first step, or {}."""
     first_step, content = _pattern(form.line[0].pattern), b"\n"
     for piece in source.pieces():
         content += piece

@@ -1,5 +1,7 @@
-"""The interface of readers: the `Source` that they receive, and the runs that they return. A reader
-reports a file's content and does not judge, average or drop anything."""
+"""Interface of readers: the `Source` that they receive, and the runs that they return.
+
+A reader reports a file's content and does not judge, average or drop anything.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,20 @@ Value = str | float  # of a fact
 
 @dataclass(eq=False)
 class Run:
-    """One run, as described by its files.
+    """A run, as described by its files.
 
     Attributes:
-        source: its path, with `#2` after it for the second run in a file.
-        scores: the last value of each score, NaN and infinities as they were logged.
+        source: the file path, with the suffix `#2` for the second run in a file.
+        scores: the last value of each score. NaN and infinities are kept as logged.
         curves: each score's steps and values in file order; after `finish`, an array [points, 2].
         items: each score's values, keyed by item, such as a document or a question.
-        facts: what else is known. Readers share the names arm, seed, source_digest, steps (the last
-            one), planned_steps, train_seconds, unfinished (its state in words) and cut (if its file
-            ends within a line or record).
-        reader, path: the name of its reader, and its file; empty for a table in memory.
+        facts: anything else that is known. Readers share the names arm, seed, source_digest, steps
+            (the last step), planned_steps, train_seconds, unfinished (its state as text) and cut
+            (if the file ends within a line or record).
+        reader: the name of the reader, or "" for a table in memory.
         decides: the score to judge by if none is named.
-        is_row: whether it comes from a table, where an empty cell is a missing score.
+        path: the file path, or "" for a table in memory.
+        is_row: whether the run comes from a table, where an empty cell is a missing score.
     """
 
     source: str = "a row"
@@ -58,17 +61,17 @@ class Run:
     is_row: bool = False
 
     def at(self, score: str, step: float) -> float | None:
-        """Return a score's last value logged at exactly this step, or None."""
+        """Return the last value of a score at exactly this step, or None if there is none."""
         curve = self.curves.get(score, np.empty((0, 2)))
         values = curve[curve[:, 0] == step, 1]
         return float(values[-1]) if len(values) else None
 
     def log(self, name: str, step: float, value: float) -> None:
-        """Add a point to the curve of a score."""
+        """Append a point to a score's curve."""
         self.curves.setdefault(name, []).append((step, value))
 
     def state(self, **facts: Any) -> None:
-        """Add facts that are texts or numbers; other values are ignored."""
+        """Add facts. Values other than numbers and non-empty strings are ignored."""
         for name, value in facts.items():
             if is_number(value):
                 self.facts[name] = float(value)
@@ -76,12 +79,13 @@ class Run:
                 self.facts[name] = value
 
     def finish(self) -> None:
-        """Set the scores and the last step. A score is the last value of its curve, or the mean of
-        its items.
+        """Compute the scores and the last step from curves and items.
 
-        A loss of exactly 0 beside a gradient norm of NaN becomes NaN, and is remembered as the fact
-        `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
-        since the last log, which is 0 if none exist (`logging_nan_inf_filter`).
+        A score is the last value of its curve, or the mean over its items.
+
+        A loss of exactly 0 logged with a non-finite gradient norm becomes NaN, and if it is the
+        last one, the fact `zeroed` names it. The Hugging Face Trainer's `logging_nan_inf_filter`
+        logs the mean of the finite losses since the last log, which is 0 if there are none.
         """
         self.curves = {name: np.asarray(own, np.float64) for name, own in self.curves.items()}
         stated = {**self.facts, **self.scores}.items()
@@ -107,9 +111,15 @@ class Run:
 
 
 class Source:
-    """A file to read: its name, its first and last bytes, and its content in pieces. A file
-    compressed with gzip is decompressed. `section` and `scores` say what the columns of tables
-    mean."""
+    """A file to read: its name, its first and last bytes, and its content in chunks.
+
+    Files with the extension `.gz` are decompressed.
+
+    Args:
+        path: the file path.
+        section: the section `[runs]`, which names the columns of tables.
+        scores: names of the score columns.
+    """
 
     def __init__(
         self, path: str, section: RunsSection | None = None, scores: Sequence[str] = ()
@@ -129,39 +139,48 @@ class Source:
         self.ends = [b"\n" + end for end in {self.head: 0, self.tail: 0}]
 
     def open(self) -> Any:
-        """Open the file for reading bytes, decompressed if necessary."""
+        """Open the file in binary mode and decompress it if necessary."""
         return (gzip.open if self.is_packed else open)(regular_path(self.path), "rb")
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
-        """Return whether a pattern occurs in the file's first or last bytes, with a line end before
-        them."""
+        """Return whether a pattern occurs in the file's first or last bytes.
+
+        A newline is prepended to both.
+        """
         return any(re.search(pattern, end) for end in self.ends)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the content in pieces of whole lines; the last line may lack its end. Raises
-        ParibusError for a line longer than LINE_BYTES."""
+        """Yield the content in chunks of whole lines; the last line may lack its newline.
+
+        Raises ParibusError if a line is longer than LINE_BYTES.
+        """
         with self.open() as file:
             while piece := file.read(PIECE_BYTES):
                 rest = b"" if piece.endswith(b"\n") else file.readline(LINE_BYTES)
                 if len(rest) == LINE_BYTES:
-                    why = f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a log?"
+                    why = f"{self.path} has a line of more than {LINE_BYTES:,} bytes; pass a log"
                     raise ParibusError(why)
                 self.is_cut = not (rest or piece).endswith(b"\n")
                 yield piece + rest
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines with their line ends; the last may have none. Raises ParibusError."""
+        """Yield the lines with their newlines; the last line may lack one.
+
+        Raises ParibusError if a line is longer than LINE_BYTES.
+        """
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """Yield the JSON object in each line. A last line that is cut off is left out. Raises
-        ParibusError."""
+        """Yield the JSON object on each line. An incomplete last line is skipped.
+
+        Raises ParibusError if any other line is not a JSON object.
+        """
         for number, line in enumerate(self.lines(), start=1):
             try:
                 value = json.loads(line if line.strip() else "{}")
                 if not isinstance(value, dict):
-                    raise ValueError("it must be a JSON object")
+                    raise ValueError("expected a JSON object")
             except ValueError as error:
                 if number == 1 or line.endswith(b"\n"):
                     raise ParibusError(f"{self.path}, line {number}: {error}") from None
@@ -171,13 +190,13 @@ class Source:
         self.is_cut = False
 
     def json(self) -> Any:
-        """Return the file's content as JSON, in which Python writes NaN and Infinity for losses."""
+        """Parse the file as JSON. NaN and Infinity, which Python writes, are accepted."""
         with self.open() as file:
             return json.loads(file.read(RECORD_BYTES))
 
 
 class SkippedError(ParibusError):
-    """A file that is skipped, with the reason."""
+    """Raised by a reader to skip a file, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -185,11 +204,11 @@ class Reader:
     """A supported file format, and the function that reads it.
 
     Attributes:
-        name: its name for users.
-        read: returns the runs of a file; raises ParibusError if it is not of this form.
-        says: one line about the files, for lists and documentation.
-        detects: whether a file is of this form, by its name and its first and last bytes.
-        score: default scores to judge by; the first one that a run has is used.
+        name: the name that users type.
+        read: returns the runs in a file. Raises ParibusError if the file has another format.
+        says: a one-line description of the files, for lists and documentation.
+        detects: returns whether a file has this format, from its name and its first and last bytes.
+        score: default scores to judge by. The first one that a run has is used.
     """
 
     name: str
@@ -200,7 +219,12 @@ class Reader:
 
 
 def reader(name: str, **options: Any) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
-    """Decorate a function from a `Source` to runs; `options` are attributes of `Reader`."""
+    """Create a decorator that turns a function from a `Source` to runs into a `Reader`.
+
+    Args:
+        name: the name that users type.
+        options: other attributes of the `Reader`.
+    """
     return lambda read: Reader(name, read, **options)
 
 
@@ -212,19 +236,22 @@ SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9}
 
 
 def split_seed(name: str) -> tuple[str, dict[str, Value]]:
-    """Split a trailing seed off a name. Returns the rest, and the fact `seed` if there is one."""
+    """Split a trailing seed off a name.
+
+    Returns the name without the seed, and `{"seed": ...}`, or {} if there is none.
+    """
     match = SEED_END.search(name)
     return (name[: match.start()] or name, {"seed": float(match[1])}) if match else (name, {})
 
 
 def seed_in(path: str) -> float | None:
-    """Return the seed in a path such as `train_seed42.log` or `runs/seed_3/log.txt`, or None."""
+    """Return the last seed in a path such as `runs/seed_3/log.txt`, or None if there is none."""
     named = SEED.findall(path)
     return float("".join(named[-1])) if named else None
 
 
 def as_number(text: Any) -> float | None:
-    """Convert a value to a float, NaN and infinities included, or None if it is not a number."""
+    """Convert a value to a float, which may be NaN or infinite, or return None if this fails."""
     try:
         return float(text)
     except (TypeError, ValueError, OverflowError):
@@ -232,24 +259,26 @@ def as_number(text: Any) -> float | None:
 
 
 def as_value(text: Any) -> Value:
-    """Convert text to a number if it is one."""
+    """Convert text to a float if possible; otherwise return it as a string."""
     number = as_number(text)
     return str(text) if number is None else number
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value of a JSON file is a number."""
+    """Return whether a value is an int or a float, but not a bool."""
     return type(value) is float or type(value) is int
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """Return a JSON object, or an empty one for any other value."""
+    """Return `value` if it is a dict, and {} otherwise."""
     return value if isinstance(value, dict) else {}
 
 
 def cell_text(value: Any) -> str:
-    """Convert a cell or fact to text. 1.0 becomes `1`, because pandas turns integers beside a gap
-    into floats."""
+    """Convert a cell or fact to text.
+
+    1.0 becomes `1`, because pandas converts a column of integers with a missing value to floats.
+    """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "" if value is None else str(value)

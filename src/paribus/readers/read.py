@@ -1,4 +1,4 @@
-"""Find files, choose a reader for each, and collect the runs."""
+"""Discovery of files, choice of a reader for each, and collection of the runs."""
 
 from __future__ import annotations
 
@@ -50,11 +50,16 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass
 class Reading:
-    """The runs in a set of files, without copies, and the refused or skipped files with reasons.
+    """The runs in a set of files, without copies, and the files that were not used.
 
-    `copies` pairs the source of each copy with that of the run that is kept. `files` counts the
-    files that were examined, and `paths` lists those of a known form. `notes` are remarks on runs
-    that do not count.
+    Attributes:
+        runs: the runs, without copies.
+        refused: (path, reason) of each file that could not be read.
+        skipped: (path, reason) of each file that was skipped.
+        copies: (source of the copy, source of the run that is kept).
+        files: the number of files that were examined.
+        paths: the files with a known format.
+        notes: remarks about runs that are excluded.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -66,11 +71,11 @@ class Reading:
     notes: list[str] = field(default_factory=list)
 
     def count_once(self, arm: Callable[[Run], str]) -> None:
-        """Move copies of another run of the same arm from `runs` to `copies`.
+        """Move each run that is a copy of a longer run of the same arm from `runs` to `copies`.
 
-        A copy has the same values as the other run up to its own end, and the same arm, seed and
-        source. Examples are standard output beside the log, and an earlier checkpoint. Facts that
-        only the copy has are added to the longer run.
+        A copy has the same arm, seed and source as the longer run, and the same values up to the
+        last step of the copy. Examples are standard output saved next to the log, and an earlier
+        checkpoint. Facts that only the copy has are added to the longer run.
         """
         known: dict[object, Run] = {}  # by what copies have in common
         for run in sorted(self.runs, key=_length, reverse=True):
@@ -88,8 +93,10 @@ def _length(run: Run) -> int:
 
 
 def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
-    """Yield keys that copies of a run share: the first points of its curves, and the folder of its
-    checkpoints."""
+    """Yield keys that copies of a run share.
+
+    These are the first points of its curves, and the folder of its checkpoints.
+    """
     for name, curve in run.curves.items():
         first = curve[:LEAST_OF_A_CURVE]
         is_spent = TOKENS.fullmatch(name) or find_kind(name) == "time"  # equal in many runs
@@ -101,7 +108,7 @@ def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
 
 
 def _is_copy(longer: Run, run: Run) -> bool:
-    """Return whether a run is a copy: its curves are the beginnings of the longer run's."""
+    """Return whether `run` is a copy: its curves are prefixes of the curves of `longer`."""
     is_timed = all("train_seconds" in each.facts for each in (longer, run))
     if longer.items != run.items or (longer.path == run.path and not is_timed):
         return False  # trials of one file are runs, whatever their values
@@ -116,7 +123,7 @@ def _is_copy(longer: Run, run: Run) -> bool:
 
 @cache
 def shipped_readers() -> dict[str, Reader]:
-    """Return the shipped readers by name, including the forms declared in `forms/`."""
+    """Return the built-in readers, keyed by name, including those declared in `forms/`."""
     modules = (evaluations, tables, trackers)
     readers = [value for module in modules for value in vars(module).values()]
     readers += map(lines.load_form, sorted(lines.FORMS.glob("*.toml")))
@@ -131,15 +138,21 @@ def read(
     scores: Sequence[str] = (),
     needed: bool = True,
 ) -> Reading:
-    """Read the runs in files, folders and files that match patterns.
+    """Read the runs in files and folders.
 
-    A label, as in `new=runs/*.txt`, sets the fact `arm` of the runs. A run in two files counts
-    once, unless a `section` says that they belong to different arms. `reader` is a name,
-    `file.py:name` or a TOML file; without it, the format of each file is recognised. `section` and
-    `scores` say what the columns of tables mean. A file that cannot be read is refused, and the
-    others are read.
+    A run that occurs in two files counts once, unless `section` assigns the files to different
+    arms. A file that cannot be read is listed as refused, and the others are read.
 
-    Raises ParibusError for an unknown reader and, if files are `needed`, for a path without files.
+    Args:
+        paths: files, folders and glob patterns. A label, as in `new=runs/*.txt`, sets the fact
+            `arm` of the runs.
+        reader: a name, `file.py:name` or a TOML file; by default the format of each file is
+            detected.
+        section: the section `[runs]`, which names the columns of tables.
+        scores: names of the score columns.
+        needed: whether every path must match at least one file.
+
+    Raises ParibusError if the reader is unknown, or if a needed path matches nothing.
     """
     name = reader or (section.reader if section else "")
     forced = _find_reader(name) if name else None
@@ -162,8 +175,10 @@ TASK: list[Callable[[File], Reading]] = []  # of this process
 
 
 def _share(task: Callable[[File], Reading], files: Sequence[File]) -> Iterator[Reading]:
-    """Yield what the task returns for each file, in order, from two processes. They are forked, so
-    the task is not sent: a user's function cannot be."""
+    """Yield the result of the task for each file, in order, using two processes.
+
+    They are forked, because a custom reader cannot be pickled.
+    """
     with ProcessPoolExecutor(2, get_context("fork"), TASK.append, (task,)) as pool:
         yield from pool.map(_run_task, files)
 
@@ -175,7 +190,10 @@ def _run_task(file: File) -> Reading:
 def _read_file(
     forced: Reader | None, section: RunsSection | None, scores: Sequence[str], file: File
 ) -> Reading:
-    """Read the runs of one file, with facts from its path, if it is not refused or skipped."""
+    """Read the runs in a file, and take facts such as the seed from its path.
+
+    Errors do not propagate: they are recorded in `refused` or `skipped`.
+    """
     path, _, is_named = file
     reading, form = Reading(), ""
     try:
@@ -192,7 +210,7 @@ def _read_file(
             if len(runs) == 1 and (seed := seed_in(path)) is not None:
                 run.facts.setdefault("seed", seed)
         if not runs:
-            why = f"reader '{chosen.name}' finds no run in it"
+            why = f"reader '{chosen.name}' found no run in it"
             raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)
         if source.is_cut:
             runs[-1].facts["cut"] = "yes"
@@ -213,14 +231,17 @@ def _find_reader(name: str) -> Reader:
     if ":" in name:
         return load_own(name, WORD, "reader", Reader, Path.cwd())
     if name not in (shipped := shipped_readers()):
-        why = f"{WORD}: there is no form '{name}': {nearest(name, shipped)}"
-        raise ParibusError(f"{why}; your own is a TOML file, or 'file.py:name'")
+        why = f"{WORD}: unknown format '{name}': {nearest(name, shipped)}"
+        raise ParibusError(f"{why}; for a custom one, pass a TOML file or 'file.py:name'")
     return shipped[name]
 
 
 def _recognise(source: Source, is_named: bool) -> Reader:
-    """Return the reader for a file. Raises ParibusError if no form fits, or SkippedError if the
-    file was found in a folder."""
+    """Return the reader for a file.
+
+    Raises ParibusError if several readers match, or if none matches a file that was named itself.
+    Raises SkippedError if none matches a file that was found in a folder.
+    """
     known = shipped_readers().values()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
     may_be_table = is_named or source.scores or source.section != RunsSection()
@@ -230,15 +251,15 @@ def _recognise(source: Source, is_named: bool) -> Reader:
     if len(forms) == 1:
         return forms[0]
     if not (forms or is_named):
-        raise SkippedError("its form was not recognized")
-    why = "may be of several forms" if forms else "is of no known form, or packed"
+        raise SkippedError("its format was not recognized")
+    why = "matches several formats" if forms else "has an unknown format, or is an archive"
     names = ", ".join(form.name for form in forms or known)
-    ways = f"unpack it, or choose one with {WORD} ({names}), or your own, 'file.py:name'"
+    ways = f"unpack it, or pass a format with {WORD} ({names}), or a custom one as 'file.py:name'"
     raise ParibusError(f"{source.path} {why}; {ways}")
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
-    """Return a run's arm label, or an empty text if nothing names it."""
+    """Return a run's arm label, or "" if it has none."""
     if section.arm not in FROM_PATH:
         stated = run.facts.get(section.arm, run.facts.get("arm", ""))
         if stated != "" or section.arm != "arm" or not run.path:
@@ -252,16 +273,20 @@ def arm_of(run: Run, section: RunsSection) -> str:
 
 
 def split_label(path: str) -> tuple[str, str]:
-    """Split `new=runs/new/*.txt` into `("new", "runs/new/*.txt")`. The label is empty
-    if it is missing, or if a file with the whole name exists."""
+    """Split `new=runs/new/*.txt` into `("new", "runs/new/*.txt")`.
+
+    The label is "" if there is none, or if a file with the whole name exists.
+    """
     label, equals, rest = path.partition("=")
     is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
     return (label, rest) if is_label else ("", path)
 
 
 def _files(paths: Paths, *, needed: bool) -> Iterator[File]:
-    """Yield each file once, as its path, its label, and whether it was named itself. Raises
-    ParibusError if a `needed` path has no files, and for a file with two labels."""
+    """Yield the path and label of each file once, and whether it was named itself.
+
+    Raises ParibusError if a `needed` path matches nothing, or if a file has two labels.
+    """
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     are_tables = False
     labelled = [split_label(os.fspath(path)) for path in listed]
@@ -276,12 +301,12 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[File]:
             matches = [path] if os.path.lexists(path) else sorted(glob.glob(path, recursive=True))
             files = [match for match in matches if not os.path.isdir(match)]
             if needed and not matches:
-                why = f"{path} does not exist, or matches nothing; correct it"
+                why = f"'{path}' does not exist, or matches no file; correct the path"
                 raise ParibusError(why, code="missing")
         for file in files:
             real = os.path.realpath(file)
             if (earlier := seen.get(real, label)) != label:
-                why = f"{file} is given as arm '{earlier}' and as arm '{label}'; keep one of them"
+                why = f"{file} is assigned to arms '{earlier}' and '{label}'; remove one of them"
                 raise ParibusError(why, code="conflict")
             if real not in seen:
                 seen[real] = label

@@ -1,4 +1,4 @@
-"""Select the runs to compare: their arms, their seeds, and the runs that count."""
+"""Selection of the runs to compare: their arms, their seeds, and which runs count."""
 
 from __future__ import annotations
 
@@ -41,8 +41,14 @@ ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
 
 @dataclass
 class Selection:
-    """The runs to compare by arm label, the number of excluded failed runs by arm label, the facts
-    of the runs, and findings for cautions."""
+    """The runs to compare, and what is known about them.
+
+    Attributes:
+        runs: the runs, keyed by arm label.
+        excluded: the number of excluded runs, keyed by arm label.
+        facts: the facts about the runs.
+        findings: codes and sentences, shown as cautions.
+    """
 
     runs: dict[str, list[Run]]
     excluded: dict[str, int]
@@ -51,10 +57,12 @@ class Selection:
 
 
 def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]:
-    """Return the runs that meet `section.where`, keyed by arm label, or "" without a label. A seed
-    nested in the configuration becomes the fact `seed`. Parents of sweeps are left out, and noted.
+    """Return the runs that meet `section.where`, keyed by arm label, or "" if they have none.
 
-    Raises ParibusError for a row that summarises others, and for a condition that no run meets.
+    A seed nested in the configuration becomes the fact `seed`. The parent runs of sweeps are
+    excluded, with a note in `reading`.
+
+    Raises ParibusError if a table row summarizes other rows, or if no run meets a condition.
     """
     runs = reading.runs
     if (nested := find_seed(runs, section.seed)) != section.seed:
@@ -72,21 +80,23 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
     has_seeds = any(seed_of(run, section) for run in runs)
     for run in runs:
         if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
-            reading.notes.append(f"Run {own} is the parent of others, and was left out.")
+            reading.notes.append(f"Run {own} was excluded because it is the parent of other runs.")
             continue
         seed, label = seed_of(run, section), arm_of(run, section)
         called = label if has_seeds and not seed else ""  # such as `all`, below the runs
         for name in (seed, called, *map(run.facts.get, ROW_NAMES)):
             if str(name).casefold() in SUMMARIES:
-                why = f"a row is called '{name}' and is not a run; remove such rows"
+                why = f"a row called '{name}' seems to summarize other rows; remove such rows"
                 raise ParibusError(why, code="incomparable")
         by_label.setdefault(label, []).append(run)
     return by_label
 
 
 def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
-    """Return the values of the fact that the option `key` names. Raises ParibusError if no run has
-    it."""
+    """Return the values of the fact `name`, which the option `key` requires.
+
+    Raises ParibusError if no run has this fact.
+    """
     if values := values_of(runs, name):
         return values
     known = {fact for run in runs for fact in run.facts}
@@ -94,19 +104,26 @@ def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
 
 
 def seed_of(run: Run, section: RunsSection) -> str:
-    """Return a run's seed as text, or an empty text if it has none."""
+    """Return a run's seed as text, or "" if it has none."""
     return cell_text(run.facts.get(section.seed, run.facts.get("seed", "")))
 
 
 def select_runs(
     by_label: Arms, section: RunsSection, scores: Sequence[str], *, lower: bool
 ) -> Selection:
-    """Return the runs to compare by `scores`, the first of which decides. `lower` means that lower
-    values of it are better.
+    """Return the runs to compare.
 
-    Table rows without a score are left out. Failed runs count or are left out, as `section` states.
-    With `best_of`, only the best run of each seed counts. Raises ParibusError for unfinished runs,
-    for runs without a score at the requested step, and for facts that make runs incomparable.
+    Table rows without a score are excluded. Failed runs count or are excluded, as `section` states.
+    With `section.best_of`, only the best run for each seed counts.
+
+    Args:
+        by_label: the runs, keyed by arm label.
+        section: the section `[runs]` of the study.
+        scores: names of the scores; the first one decides.
+        lower: whether lower values of the first score are better.
+
+    Raises ParibusError if a run is unfinished or has no score at the requested step, or if facts
+    make the runs incomparable.
     """
     score, findings, every = scores[0], list[Finding](), list(chain(*by_label.values()))
     known = {name for run in every for name in run.scores}
@@ -120,14 +137,14 @@ def select_runs(
     empty = [run for run in every if run.is_row and score not in run.scores and not _state(run)]
     arms = _pick(by_label, lambda run: run not in empty)
     if empty:
-        text = f"{_count(empty, by_label)} excluded, without {score} ({_name(empty)}); write NaN"
+        text = f"{_count(empty, by_label)} excluded for lack of {score} ({_name(empty)}); write NaN"
         findings.append(("no_score", f"{text} for a run that diverged."))
     seeds_of = {arm: {seed_of(run, section) for run in runs} for arm, runs in by_label.items()}
     all_seeds = set[str]().union(*seeds_of.values())
     if "" not in all_seeds and set.intersection(*seeds_of.values()):
         for arm, own in seeds_of.items():
             if absent := sorted(all_seeds - own, key=lambda seed: (len(seed), seed)):
-                text = f"{arm} has {len(own)} of {len(all_seeds)} seeds: it lacks {some(absent)}."
+                text = f"{arm} has {len(own)} of {len(all_seeds)} seeds; missing: {some(absent)}."
                 findings.append(("lost_seeds", text))
     for name in scores if section.at_step is not None else ():
         _require_at_step(arms, name, section)
@@ -135,8 +152,8 @@ def select_runs(
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     if section.best_of:
         kept = _take_best(kept, score, section, lower=lower)
-        text = f"The best {section.best_of} of each seed was chosen by the score itself: both arms"
-        text += " look better than they are, and the error of choosing is in no interval."
+        text = f"The best {section.best_of} for each seed was chosen by the score itself: both arms"
+        text += " look better than they are, and no interval includes the error of this choice."
         findings.append(("chosen_by_score", text))
     seeds = Counter((arm, seed_of(run, section)) for arm, runs in kept.items() for run in runs)
     twins = [place for place, n in seeds.items() if place[1] and n > 1]
@@ -149,7 +166,7 @@ def select_runs(
     for arm, seed in twins:
         named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
         why = f"arm '{arm}' has {seeds[arm, seed]} runs with seed {seed} ({named}); remove one, or"
-        ways = "name what tells the rows apart: --seed, --step (of training) or --item"
+        ways = "name the column that distinguishes the rows with --seed, --step or --item"
         raise ParibusError(f"{why} {ways}", code="ambiguous")
     return Selection(kept, excluded, facts, findings)
 
@@ -159,7 +176,7 @@ def _pick(arms: Arms, is_wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
 
 
 def _count(part: Collection[Run], arms: Arms) -> str:
-    """Describe how many of each arm's runs are in `part`, such as `2 of 5 runs of base`."""
+    """Describe how many runs of each arm are in `part`, such as `2 of 5 runs of base`."""
     counts = [(sum(run in part for run in runs), len(runs), arm) for arm, runs in arms.items()]
     return ", ".join(f"{n} of {plural(total, 'run')} of {arm}" for n, total, arm in counts if n)
 
@@ -173,10 +190,10 @@ def _state(run: Run) -> str:
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
-    """Return a run's last score, or its score at `at_step`. NaN means that the run diverged before
-    that step, None that it has no score there for another reason.
+    """Return a run's last score, or its score at `at_step`.
 
-    Raises ParibusError if the run has no such score.
+    Returns NaN if the run diverged before that step, and None if it has no score there for another
+    reason. Raises ParibusError if the run has no score called `name`.
     """
     if name not in run.scores:
         raise ParibusError(f"{run.source} has no score '{name}': {nearest(name, run.scores)}")
@@ -188,22 +205,23 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
 
 
 def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
-    """Raise ParibusError that names all runs without a score at the requested step."""
+    """Raise ParibusError, naming the runs, if some have no score at the requested step."""
     known = [run for run in chain(*arms.values()) if name in run.scores]
     if missing := [run for run in known if score_of(run, name, section.at_step) is None]:
         why = f"{_count(missing, arms)} have no {name} at step {section.at_step:g}: "
         why += _name(missing, MOST_NAMED)
-        ways = "name the column of steps, state a step of all runs, or leave out those that lack it"
+        ways = "name the column with --step, pass --at-step with a step that all runs logged, or"
+        ways += " remove the runs without it"
         raise ParibusError(f"{why}; {ways}", code="missing")
 
 
 def _drop_failed(
     arms: dict[str, list[Run]], score: str, section: RunsSection, findings: list[Finding]
 ) -> dict[str, list[Run]]:
-    """Return the runs that count, by arm.
+    """Return the runs that count, keyed by arm.
 
-    An unfinished run counts if it got as far as the others, if its score is NaN, or if the section
-    states that a budget stopped it. Raises ParibusError for any other unfinished run.
+    An unfinished run counts if it reached the last step of the others, if its score is NaN, or if
+    the section states that a budget stopped it. Raises ParibusError for any other unfinished run.
     """
     every = list(chain(*arms.values()))
     ends = [run.facts.get("steps") for run in every if not _state(run)]
@@ -238,7 +256,7 @@ def _drop_failed(
         why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), or pass "
         why += "--stopped-early ok if a budget common to all runs stopped them; write NaN as the"
         raise ParibusError(f"{why} score of a run that diverged", code="unfinished")
-    text += ", and count as stated: their budget stopped them."
+    text += "; they count, because --stopped-early states that a budget stopped them."
     findings.append(("stopped_by_budget", text))
     return arms
 
@@ -246,8 +264,11 @@ def _drop_failed(
 def _take_best(
     arms: Arms, score: str, section: RunsSection, *, lower: bool
 ) -> dict[str, list[Run]]:
-    """Return the run with the best finite score for each arm and seed. The candidates differ in the
-    fact `section.best_of`. Raises ParibusError if arms have different numbers of candidates."""
+    """Return the run with the best finite score for each arm and seed.
+
+    The candidates differ in the fact `section.best_of`. Raises ParibusError if arms have different
+    numbers of candidates.
+    """
     name = section.best_of
     _require_fact("best_of", name, list(chain(*arms.values())))
     sizes = {arm: len(values_of(runs, name)) for arm, runs in arms.items()}

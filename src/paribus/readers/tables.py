@@ -1,9 +1,9 @@
 """Readers of long and wide tables: CSV, TSV, Parquet and JSON.
 
 A wide table has a column for each score. A long table has a column with the score's name and one
-with its value. Rows of the same arm and seed are one run: a curve if there is a column of steps, or
-items if there is a column of items. If neither is named, each row is a run. If no score is named,
-every numeric column is a score unless its name says otherwise.
+with its value. Rows with the same arm and seed belong to one run: they are points of a curve if
+there is a step column, or items if there is an item column. If neither is named, each row is a run.
+If no score is named, every numeric column is a score unless its name indicates otherwise.
 """
 
 from __future__ import annotations
@@ -67,7 +67,12 @@ ALONG = (RATE, TIME, TOKENS, GRADIENT_NORM)  # names of columns beside the score
 
 
 def read_program_table(step: str, source: Source) -> Iterable[Run]:
-    """Return the runs of a program's table; `step` is its column of steps, if no other is named."""
+    """Return the runs in a table that a program wrote.
+
+    Args:
+        step: the step column, used if the section `[runs]` names no columns of the table.
+        source: the file.
+    """
     data, section = read_table(source), source.section
     if not (section.step or section.item or {section.arm, section.seed} & {*data.column_names}):
         section = section.model_copy(update={"step": step})
@@ -82,22 +87,22 @@ def _is_table(source: Source) -> bool:
 
 @reader(
     "table",
-    says="CSV, TSV, Parquet, JSON lines and lists, by the names of columns",
+    says="CSV, TSV, Parquet, JSON Lines and JSON lists, read by column names",
     detects=_is_table,
 )
 def table(source: Source) -> Iterator[Run]:
-    """Yield the runs of a table, in the order of their first rows."""
+    """Yield the runs in a table, in the order of their first rows."""
     yield from runs_of(read_table(source), source.section, source.scores, source.path)
 
 
 @dataclass
 class Column:
-    """A column of a table: numbers, or codes of its distinct texts.
+    """A column of a table: numbers, or integer codes of its distinct texts.
 
     Attributes:
-        values: a number or a code by row; the number is NaN where a cell is empty.
-        missing: whether the cell is empty, by row.
-        texts: the distinct texts, or None.
+        values: [rows], numbers (NaN for an empty cell), or indices into `texts`.
+        missing: [rows], True for an empty cell.
+        texts: the distinct texts, or None for a column of numbers.
     """
 
     values: np.ndarray
@@ -106,19 +111,21 @@ class Column:
 
     @property
     def keys(self) -> np.ndarray:
-        """An integer by row, which is equal where cells are."""
+        """Integers [rows], equal exactly where cells are equal."""
         return self.values.view(np.int64) if self.texts is None else self.values
 
     def cell(self, row: int) -> Value:
-        """Return the cell in a row; an empty one is an empty text."""
+        """Return the cell in a row, or "" if it is empty."""
         if self.texts is not None:
             return self.texts[self.values[row]]
         return "" if self.missing[row] else float(self.values[row])
 
 
 def _as_numpy(cells: pa.Array, kind: pa.DataType) -> np.ndarray:
-    """Convert an Arrow array; of an empty cell, the value means nothing. Arrow's own conversions
-    import pandas, which takes as long as all else together."""
+    """Convert an Arrow array to NumPy. The values of empty cells are arbitrary.
+
+    Arrow's own conversion imports pandas, which takes as long as everything else together.
+    """
     cells = _call("cast", [cells], arrow_compute.CastOptions.unsafe(kind))
     values = [None, cells.buffers()[1]]
     return np.from_dlpack(pa.Array.from_buffers(kind, len(cells), values, offset=cells.offset))
@@ -142,15 +149,22 @@ def _column(cells: pa.Array) -> Column:
 
 
 def columns_of(data: pa.Table) -> dict[str, Column]:
-    """Return the columns of an Arrow table, by the names that only one has."""
+    """Return the columns of an Arrow table, keyed by name. Duplicate names are skipped."""
     names = data.column_names
     columns = zip(names, data.columns, strict=True)
     return {name: _column(own.combine_chunks()) for name, own in columns if names.count(name) == 1}
 
 
 def numbers_of(column: Column, name: str, where: str) -> Column:
-    """Return a column as numbers. A logged NaN is not empty. Raises ParibusError for a cell that is
-    not a number."""
+    """Convert a column to numbers. A logged NaN does not count as missing.
+
+    Args:
+        column: the column.
+        name: its name, for errors.
+        where: the name of the table, for errors.
+
+    Raises ParibusError if a cell is neither empty nor a number.
+    """
     if column.texts is None:
         return column
     texts = list(map(str.strip, column.texts))
@@ -172,10 +186,16 @@ def _is_numeric(column: Column) -> bool:
 
 
 def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
-    """Return the runs of an Arrow table; `where` names it in errors.
+    """Return the runs in an Arrow table.
 
-    Raises ParibusError for a missing column, a value that is not a number, and rows that cannot be
-    told apart.
+    Args:
+        data: the table.
+        section: the section `[runs]`, which names columns.
+        scores: names of the score columns, or () to infer them.
+        where: the name of the table, for errors.
+
+    Raises ParibusError if a column is missing, a value is not a number, or rows of one run cannot
+    be distinguished.
     """
     n, columns = data.num_rows, columns_of(data) if data.num_rows else {}
     if not n:
@@ -229,12 +249,15 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
                 cells = [cell_text(columns[section.item].cell(row)) for row in rows.tolist()]
                 run.items[name] = dict(zip(cells, values.tolist(), strict=True))
                 if len(run.items[name]) < len(cells):
-                    why = f"{where}: an item is twice in one run; name what tells runs apart"
+                    why = f"{where}: an item occurs twice in one run; name the column that"
+                    why += " distinguishes runs with --seed or --arm"
                     raise ParibusError(why, code="ambiguous")
             elif len(rows) > 1:
                 stated = ", ".join(f"{fact} {cell_text(own)}" for fact, own in run.facts.items())
-                why = f"{where}: two rows are one run ({stated}); name the column of steps (--step)"
-                ways = "or of items (--item), or what tells runs apart, such as a seed in every row"
+                why = (
+                    f"{where}: several rows belong to one run ({stated}); name the column of steps"
+                )
+                ways = "(--step), of items (--item), or one that distinguishes runs (--seed)"
                 raise ParibusError(f"{why} {ways}", code="ambiguous")
             elif len(rows):
                 run.scores[name] = float(values[0])
@@ -248,24 +271,27 @@ def _require_columns(
 ) -> None:
     """Raise ParibusError if named columns are missing, duplicate or contradictory."""
     if bool(section.metric) != bool(section.value) or (section.step and section.item):
-        why = "name both or neither of `metric` and `value`, and not both of `step` and `item`"
+        why = "name `metric` and `value` together, and only one of `step` and `item`"
         raise ParibusError(f"{where}: {why}", code="conflict")
     named = [*scores, section.step, section.item, section.metric, section.value]
     named += [column for column in (section.arm, section.seed) if column not in UNNAMED]
     for name in named:
         if name and name not in names:
-            why = f"{where}: no column, or more than one, is called '{name}'"
+            why = f"{where}: no column, or more than one column, is called '{name}'"
             raise ParibusError(f"{why}: {nearest(name, names)}", code="missing")
 
 
 def _is_score(name: str, column: Column) -> bool:
-    """Return whether a column is a score: it is numeric, and its name says nothing else."""
+    """Return whether a column is a score: it is numeric, and its name indicates no other kind."""
     return find_kind(name) == "other" and not find_size(name) and _is_numeric(column)
 
 
 def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Group `n` rows whose cells in all columns are equal. Returns the rows group by group, in the
-    order of their first rows, and where each group begins among them."""
+    """Group the `n` rows that are equal in all columns.
+
+    Returns the row indices [n], sorted by group, and the start of each group among them [groups].
+    Groups are in the order of their first rows.
+    """
     codes = np.zeros(n, int)
     for keys in columns:
         distinct, own = np.unique(keys, return_inverse=True)
@@ -277,8 +303,10 @@ def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndarray) -> str:
-    """Return the name of the column of steps, in which the rows of each run differ, or an empty
-    text."""
+    """Return the name of the step column, or "" if there is none.
+
+    Its name says so, and its values are unique within each run.
+    """
     runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
     for name, column in columns.items():
         if (STEPS.fullmatch(name) or name.casefold() == "epoch") and _is_numeric(column):
@@ -290,14 +318,16 @@ def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndar
 
 
 def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where: str) -> None:
-    """Add the curve of a score, sorted by step; points of one step keep their order. Raises
-    ParibusError."""
+    """Add a score's curve, sorted by step. Points with equal steps keep their order.
+
+    Raises ParibusError if a row has no step, or if the rows seem to belong to several runs.
+    """
     if not np.isfinite(steps).all():
         raise ParibusError(f"{where}: a row has no step; remove the row", code="ambiguous")
     curve = np.stack([steps, values], axis=1)[np.argsort(steps, kind="stable")]
     if "seed" not in run.facts and 2 * len(np.unique(steps)) <= len(steps):
-        why = "most steps are there several times, as of several runs or of one that began again"
-        way_out = "name the column that tells them apart with --seed"
+        why = "most steps occur several times, as if from several runs or from one that restarted"
+        way_out = "name the column that distinguishes the runs with --seed"
         raise ParibusError(f"{where}: {why}; {way_out}", code="ambiguous")
     run.curves[name] = curve
 
@@ -317,7 +347,7 @@ def _add_its_end(run: Run) -> None:
 
 
 def read_table(source: Source) -> pa.Table:
-    """Read a file as an Arrow table. Raises ParibusError, and what Arrow raises."""
+    """Read a file as an Arrow table. Raises ParibusError, or an error from Arrow."""
     start = source.head.lstrip()[:1]
     if source.head.startswith(PARQUET):
         import pyarrow.parquet
@@ -326,7 +356,7 @@ def read_table(source: Source) -> pa.Table:
     if start == b"[":
         rows = source.json()
         if not all(isinstance(row, dict) for row in rows):
-            raise SkippedError("it is a list of other values than JSON objects")
+            raise SkippedError("it is a list with elements other than JSON objects")
         return _from_objects(rows)
     return _from_objects(source.objects()) if start == b"{" else _read_csv(source)
 

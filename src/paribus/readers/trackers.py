@@ -1,5 +1,8 @@
-"""Readers of trainers' and trackers' files: the Hugging Face Trainer, MLflow, trackio, TensorBoard,
-and charts of Weights & Biases and TensorBoard exported as CSV."""
+"""Readers of files from trainers and experiment trackers.
+
+These are the Hugging Face Trainer, MLflow, trackio, TensorBoard, and charts exported as CSV from
+Weights & Biases and TensorBoard.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +51,12 @@ TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
 
 @reader(
     "hugging-face",
-    says="trainer_state.json of the Hugging Face Trainer",
+    says="trainer_state.json from the Hugging Face Trainer",
     detects=lambda source: source.name.endswith("trainer_state.json") and b"{" in source.head,
     score=("eval_loss", "loss"),
 )
 def hugging_face(source: Source) -> Iterator[Run]:
-    """Yield the run, with the curves in its log_history."""
+    """Yield the run, with the curves in `log_history`."""
     run, state = Run(), as_dict(source.json())
     for entry in map(as_dict, state.get("log_history") or ()):
         if is_number(step := entry.get("step")):
@@ -70,14 +73,16 @@ def hugging_face(source: Source) -> Iterator[Run]:
 
 @reader(
     "mlflow",
-    says="mlruns/, a folder for each run",
+    says="MLflow's mlruns/, one folder per run",
     detects=lambda source: (
         source.name == "meta.yaml" and source.has(b"lifecycle_stage:") and source.has(b"run_id:")
     ),
 )
 def mlflow(source: Source) -> Iterator[Run]:
-    """Yield the run of a folder, with metrics by step, and parameters and tags as facts. A deleted
-    run is skipped."""
+    """Yield the run in an MLflow folder, with its metrics as curves.
+
+    Parameters and tags become facts. A deleted run is skipped.
+    """
     home = Path(source.path).parent
     lines = (line.partition(":") for line in source.head.decode("utf-8", "replace").splitlines())
     meta = {key.strip(): value.strip().strip("'\"") for key, _, value in lines}
@@ -102,12 +107,12 @@ def mlflow(source: Source) -> Iterator[Run]:
 
 @reader(
     "trackio",
-    says="a project of trackio, an SQLite file",
+    says="a trackio project, an SQLite file",
     detects=lambda s: s.head.startswith(b"SQLite format 3\0") and s.has(b"metrics"),
     score=("eval_loss", "val_loss", "eval/loss", "val/loss", "loss"),
 )
 def trackio(source: Source) -> Iterator[Run]:
-    """Yield the runs of a project, with metrics by step and configurations as facts."""
+    """Yield the runs in a trackio project, with metrics as curves and configurations as facts."""
     path = Path(regular_path(source.path)).absolute()
     runs: dict[str, Run] = {}
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
@@ -128,23 +133,24 @@ def trackio(source: Source) -> Iterator[Run]:
 
 @reader(
     "wandb-chart",
-    says="a chart of Weights & Biases exported as CSV",
+    says="a Weights & Biases chart exported as CSV",
     detects=lambda source: LEAST in source.header and BETWEEN in source.header,
 )
 def wandb_chart(source: Source) -> Iterator[Run]:
-    """Yield each run in the chart with its curve, which has three columns:
+    """Yield each run in the chart, with its curve. A curve has three columns:
 
         "Step","base-s1 - val/loss","base-s1 - val/loss__MIN","base-s1 - val/loss__MAX",...
 
     The arm is the run's name without a trailing seed: `base` for `base-s1` or `base seed 1`. A
-    chart of groups has the same columns, but its values are means over runs, and the minimum and
-    maximum differ. Raises ParibusError if a curve ends with such a mean, and for two runs of one
-    name.
+    grouped chart has the same columns, but its values are means over runs, so that the minimum and
+    maximum differ. Raises ParibusError if a curve ends with such a mean, or if two runs have the
+    same name.
     """
     data = read_table(source)
     step, columns = data.column_names[0], columns_of(data)
     if len(columns) < data.num_columns:
-        raise ParibusError("two runs have one name; export the table of runs", code="ambiguous")
+        why = "two runs have the same name; export the table of runs instead"
+        raise ParibusError(why, code="ambiguous")
     runs: dict[str, Run] = {}
     for column in columns:
         name, _, metric = column.rpartition(BETWEEN)
@@ -162,7 +168,7 @@ def wandb_chart(source: Source) -> Iterator[Run]:
 
 
 def _curve(columns: dict[str, Column], *names: str) -> np.ndarray:
-    """Return the curve [points, 2] of a column of steps and a column of values."""
+    """Return the curve [points, 2] from the names of a step column and a value column."""
     steps, values = (numbers_of(columns[name], name, name) for name in names)
     rows = ~values.missing & np.isfinite(steps.values)
     return np.stack([steps.values[rows], values.values[rows]], axis=1)
@@ -175,11 +181,11 @@ def _facts(name: str) -> dict[str, Value]:
 
 @reader(
     "tensorboard-csv",
-    says="a chart of TensorBoard exported as CSV",
+    says="a TensorBoard chart exported as CSV",
     detects=lambda source: source.header.strip() == "Wall time,Step,Value",
 )
 def tensorboard_csv(source: Source) -> Iterator[Run]:
-    """Yield the run RUN of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
+    """Yield the run RUN from a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
     match = TAGGED.fullmatch(source.name)
     run = Run(facts=_facts(match["run"]) if match else {}, is_row=True)
     curve = _curve(columns_of(read_table(source)), "Step", "Value")
@@ -190,20 +196,22 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
 
 @reader(
     "tensorboard",
-    says="event files, the scalars of a folder",
+    says="TensorBoard event files, one run per folder",
     detects=lambda source: "tfevents" in source.name,
 )
 def tensorboard(source: Source) -> Iterator[Run]:
-    """Yield the run of a folder. Its event files are all read with the first; the others are
-    skipped.
+    """Yield the run in a folder of event files.
 
-    In an event, field 2 is the step and field 5 the summary, whose field 1 is a value: its tag (1),
-    and a float (2) or a tensor (8) of one float, which has a type (1) and values (5 or 4).
+    All event files in the folder are read with the first one, and the others are skipped.
+
+    In an event, field 2 is the step and field 5 the summary. Field 1 of the summary is a value: its
+    tag (1), and a float (2) or a tensor (8) with one float, which has a type (1) and values (5 or
+    4).
     """
     own, run = Path(source.path), Run()
     files = sorted(filter(is_regular, own.parent.glob("*tfevents*")))
     if files and own.name != files[0].name:
-        raise SkippedError(f"read with {files[0].name}")
+        raise SkippedError(f"it is read with {files[0].name}")
     for file in files or [own]:
         for record in _records(file):
             event = _fields(record)
@@ -219,8 +227,11 @@ def tensorboard(source: Source) -> Iterator[Run]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Yield the contents of the records in a TFRecord file, to the first that is cut. A record is
-    its length, a checksum, its content, and another checksum; checksums are ignored."""
+    """Yield the content of each record in a TFRecord file, up to the first incomplete one.
+
+    A record consists of its length, a checksum, its content and another checksum. Checksums are
+    ignored.
+    """
     with open_regular(path) as file:
         while header := file.read(12):
             length = int.from_bytes(header[:8], "little")
@@ -230,8 +241,7 @@ def _records(path: Path) -> Iterator[bytes]:
 
 
 def _fields(message: bytes) -> dict[int, list[Any]]:
-    """Return the fields of a protocol buffer message, as lists of integers or bytes, keyed by field
-    number."""
+    """Parse a protocol buffer message into lists of integers or bytes, keyed by field number."""
     fields: dict[int, list[Any]] = {}
     at = 0
     while at < len(message):
@@ -242,13 +252,13 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
             size, at = _varint(message, at) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], at)
             value, at = message[at : at + size], at + size
         if at > len(message):
-            raise ValueError("a field is cut")
+            raise ValueError("a field is incomplete")
         fields.setdefault(key >> 3, []).append(value)
     return fields
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Decode a varint (seven bits per byte). Returns the integer, and the offset after it."""
+    """Decode a varint (seven bits per byte) at offset `at`; return it and the offset after it."""
     number = shift = 0
     while True:
         byte = message[at]

@@ -42,9 +42,10 @@ Say = Callable[[str], None]
 
 
 class Runner:
-    """The work of one kind of trainer in a run. Methods may raise ParibusError.
+    """Base class of runners, which run the studies of one kind of trainer.
 
-    Methods for stages may also raise Missing if tasks have to be done first.
+    All methods may raise ParibusError. Methods for stages may also raise Missing if tasks have to
+    be done first.
     """
 
     def __init__(self, context: Context | None) -> None:
@@ -58,14 +59,17 @@ class Runner:
 
     @staticmethod
     def warm_up() -> None:
-        """Import what every child needs, before the order is known."""
+        """Import the modules that every child needs, before any task is known."""
 
     def slots(self) -> int:
-        """Return the number of concurrent children of a worker on this machine."""
+        """Return the number of children that a worker may run concurrently on this machine."""
         raise NotImplementedError
 
     def execute(self, task: Task) -> Any:
-        """Run a task; return its answer, or None if its results are in the results folder."""
+        """Run a task.
+
+        Returns its answer, or None if it writes its results to the results folder.
+        """
         raise NotImplementedError
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
@@ -73,7 +77,7 @@ class Runner:
         raise NotImplementedError
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
-        """Register a study, or its tuning trials; return it with its settled precision."""
+        """Register a study or its tuning trials, and return it with its resolved precision."""
         raise NotImplementedError
 
     def settle(
@@ -86,20 +90,20 @@ class Runner:
         tasks: dict[str, Any],
         **more: Any,
     ) -> None:
-        """Register a study, or compare it with what is registered (`registration`)."""
+        """Register a study, or compare it with the existing registration (`registration`)."""
         wanted = registration(study, data, device, metrics, tasks, own_rule(study))
         settle(folder, study, wanted | more)
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Note in the ledger that scores will be seen."""
+        """Record in the ledger that the study's scores will be seen."""
         note(folder, is_begun=True)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
-        """Return the tasks that train these trials."""
+        """Return the tasks that train the trials in `todo`."""
         raise NotImplementedError
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
-        """Run the steps that follow the trials up to a look."""
+        """Run the steps that follow the trials before an interim analysis."""
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Run the final steps: sealed test text, timing, and the description of the text."""
@@ -115,7 +119,7 @@ class Runner:
         self._train(study, folder)
 
     def _train(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> None:
-        """Train missing trials, and take interim looks."""
+        """Train missing trials and run due interim analyses."""
         study = self.register(study, folder, is_tuning=is_tuning)
         if not is_tuning:
             self.begin(study, folder)
@@ -148,7 +152,7 @@ class Runner:
         return tuned
 
     def advance(self) -> None:
-        """Queue the tasks of the next stage, or note that nothing is left."""
+        """Queue the tasks of the next stage, or mark the run as finished if there are none."""
         queue, order = self.context.queue, self.context.order
         recorded = order.settings.get("recorded", True)
         try:
@@ -165,7 +169,7 @@ class Runner:
 
 
 def study_of(order: Order, home: Path | None = None) -> Study:
-    """Return the study of an order, or that of the results folder `home` if it is given."""
+    """Return the study in an order, or the one in the results folder `home` if given."""
     folder = Path(order.folder)
     if home is None:
         return parse_study(order.study, folder=folder)
@@ -173,7 +177,7 @@ def study_of(order: Order, home: Path | None = None) -> Study:
 
 
 def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
-    """Take the next interim look if its trials are finished; return whether one was taken."""
+    """Run the next interim analysis if its trials are finished, and return whether it ran."""
     if not looks_left(study, read_looks(folder)):
         return False
     entry = analysis.next_look(analysis.Table.of(load_results(folder.path)))
@@ -186,7 +190,10 @@ def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
 
 
 def task_of(folder: ResultsFolder, kind: str, name: str, doing: str, **arguments: Any) -> Task:
-    """Return a task on trials of `folder`, named after its folder of tuning trials, if any."""
+    """Create a task for the trials in a results folder.
+
+    The task's id is `name`, prefixed with the folder of tuning trials, if any.
+    """
     home = folder.path.absolute()
     names = home.parts[home.parts.index(FOLDER) :] if FOLDER in home.parts else ()
     return Task(".".join([*names, name]), kind, doing, str(home), arguments)

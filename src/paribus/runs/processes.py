@@ -1,4 +1,4 @@
-"""Process trees that end together: children end with their parent, and parents end children."""
+"""Process trees that end together: children die with their parent, and parents kill children."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ def _prctl(option: int, value: int) -> None:
 
 
 def tie_to(parent: int, number: int = signal.SIGKILL) -> None:
-    """Send this process the signal `number` when its parent dies (only on Linux)."""
+    """Let the kernel send this process the signal `number` when its parent dies (Linux only)."""
     _prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)  # it died before we asked for the signal
 
 
 def adopt_orphans() -> None:
-    """Adopt processes that children leave behind, so that they can be ended.
+    """Adopt processes that children leave behind, so that they can be killed.
 
-    Only on Linux; elsewhere this process leads a group, which ends with it.
+    This works on Linux only. On other systems, this process leads a process group instead, which
+    is terminated when it ends.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     if sys.platform != "linux":
@@ -42,7 +43,7 @@ def adopt_orphans() -> None:
 
 
 def children() -> set[int]:
-    """Return the children of this process; empty if the system does not list them."""
+    """Return the PIDs of this process's children, or an empty set if the system hides them."""
     pid = os.getpid()
     try:
         return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()))
@@ -63,7 +64,7 @@ def end_children(keep: set[int]) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process and its children at once; a regular exit takes almost a second longer."""
+    """Kill the children and exit at once. A regular exit takes almost a second longer."""
     end_children(set())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -74,10 +75,13 @@ def leave(code: int) -> NoReturn:
 
 
 def guard(worker: int, parent: int) -> int:
-    """Wait until a child has ended, kill the processes that it left, and return its exit code.
+    """Wait for a child, kill the processes that it leaves behind, and return its exit code.
 
-    Signals are forwarded to the child. If `parent` is not 0, the child receives SIGTERM when that
-    process dies. This process adopts orphans, so it can end them.
+    Signals are forwarded to the child. This process adopts orphans, so that it can kill them.
+
+    Args:
+        worker: the PID of the child.
+        parent: the PID of a process whose death sends SIGTERM to the child, or 0.
     """
     adopt_orphans()
     for number in IGNORED:
@@ -104,7 +108,7 @@ def guard(worker: int, parent: int) -> int:
 
 @contextlib.contextmanager
 def ending_children() -> Iterator[None]:
-    """End processes that custom code started inside the context."""
+    """Kill processes that are started inside the context, such as by custom code."""
     before = children()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -115,12 +119,12 @@ def ending_children() -> Iterator[None]:
 
 
 def ending(code: int) -> str:
-    """Return how a process ended, by its exit code: `signal 9` or `exit code 1`."""
+    """Describe an exit code, such as `signal 9` or `exit code 1`."""
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def tail(path: Path | None) -> list[str]:
-    """Return the last lines of a log, in reverse order; empty if it does not exist."""
+    """Return the last lines of a log, last line first, or [] if the file does not exist."""
     try:
         with open(path or "", "rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
@@ -131,17 +135,17 @@ def tail(path: Path | None) -> list[str]:
 
 
 class Left(BaseException):
-    """Raised in a trial's process when it is asked to leave, unless `hold` defers it.
+    """Raised in a trial's process when it is asked to stop, unless `hold` defers this.
 
-    It is not an `Exception`, so that no library or custom module continues after it.
+    It is not an `Exception`, so that libraries and custom modules do not swallow it.
     """
 
 
 class Leaving:
-    """Request to leave, by SIGTERM.
+    """A request to stop, sent as SIGTERM.
 
     Attributes:
-        asked: whether this process was asked to leave.
+        asked: whether this process was asked to stop.
     """
 
     def __init__(self) -> None:
@@ -153,7 +157,7 @@ class Leaving:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Do not raise `Left` inside the context, which checks `asked` instead."""
+        """Do not raise `Left` inside the context. Its code checks `asked` instead."""
         self._holding += 1
         try:
             yield

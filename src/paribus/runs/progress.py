@@ -1,6 +1,6 @@
 """Progress of a run, collected from the events that workers report, and its display.
 
-In a terminal, it is a line that changes; elsewhere, a line every ten seconds.
+A terminal shows a line that is updated in place. Otherwise, a line is printed every ten seconds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Progress:
     """Progress of a study, or of its current tuning round.
 
     Attributes:
-        home: its results folder.
+        home: the results folder.
         unit: "tokens", or "trials" for a trainer that does not count tokens.
-        running: steps done by each trial under way, by label.
-        doing: the work under way after all tokens were trained on; empty before.
+        running: the number of steps done by each running trial, keyed by label.
+        doing: the current work after training, such as evaluation, or "" during training.
     """
 
     def __init__(self, home: ResultsFolder, at: float) -> None:
@@ -44,32 +44,32 @@ class Progress:
 
     @property
     def n_trials(self) -> int:
-        """Number of trials up to the next look."""
+        """Number of trials up to the next interim analysis."""
         return len(self._done)
 
     @property
     def n_finished(self) -> int:
-        """Number of finished trials up to the next look."""
+        """Number of finished trials up to the next interim analysis."""
         return len(self._finished)
 
     @property
     def tokens(self) -> int:
-        """Number of training tokens of all trials up to the next look."""
+        """Number of training tokens in all trials up to the next interim analysis."""
         return sum(map(self._tokens, self._done))
 
     @property
     def tokens_done(self) -> int:
-        """Number of training tokens done."""
+        """Number of training tokens processed so far."""
         return sum(self._done.values())
 
     @property
     def tokens_per_second(self) -> float:
-        """Training tokens per second over this run."""
+        """Training tokens per second, averaged over this run."""
         done = self.tokens_done - sum(self._before.values())
         return done / max(time.time() - self._began, 1e-9)
 
     def count_trials(self) -> None:
-        """Count the trials up to the next look that are not counted yet."""
+        """Add the trials up to the next interim analysis that are not counted yet."""
         for trial in needed_trials(self._study, read_looks(self.home)):
             if trial not in self._done:
                 is_finished = self.home.trial(*trial).is_finished
@@ -101,14 +101,17 @@ class Progress:
             self.doing = "evaluating the last trials"
 
     def _tokens(self, trial: Trial, t: int | None = None) -> int:
-        """Return the tokens of a trial, or of its first t steps; 1 trial for other trainers."""
+        """Return the number of tokens in a trial, or in its first `t` steps.
+
+        If the unit is trials, return 1 for the trial and 0 for its steps.
+        """
         if self.unit == "trials":
             return 1 if t is None else 0
         setting = self._study.setting(trial[0])
         return setting.tokens if t is None else setting.tokens_before(t)
 
     def summary(self) -> str:
-        """Return a line of counts, speed and time left."""
+        """Return a one-line summary: counts, speed and remaining time."""
         parts, speed = [f"{self.n_finished}/{self.n_trials} trials"], self.tokens_per_second
         if self.unit == "tokens":
             parts.append(f"{self.tokens_done / max(self.tokens, 1):.0%} of tokens")
@@ -131,7 +134,7 @@ class Tracker:
     """Computes the progress of a run from its events.
 
     Attributes:
-        progress: progress of the current stage; None before the first stage.
+        progress: the progress of the current stage, or None before the first stage.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -140,7 +143,7 @@ class Tracker:
         self.progress: Progress | None = None
 
     def update(self) -> Iterator[dict[str, Any]]:
-        """Read new events, and yield each in order of time after adding it to the progress."""
+        """Add new events to the progress, and yield them in chronological order."""
         for event in sorted(self._queue.events(self._read), key=lambda event: event["at"]):
             if (once := event.get("once")) and once in self._seen:
                 continue
@@ -156,7 +159,7 @@ class Tracker:
 
 
 def read_progress(results: Path) -> Progress | None:
-    """Return the progress of the run in a results folder; None if no run is under way."""
+    """Return the progress of the run in a results folder, or None if no run is active."""
     tracker = Tracker(Queue.of(results))
     for _ in tracker.update():
         pass
@@ -165,7 +168,7 @@ def read_progress(results: Path) -> Progress | None:
 
 @contextmanager
 def watching(console: Console, before: str = "") -> Iterator[Watch]:
-    """Yield a `watch` function for `paribus.run`; its first call prints `before`."""
+    """Yield a `watch` function for `paribus.run`. Its first call prints `before`."""
     last, shown = time.monotonic(), None
 
     def watch(progress: Progress) -> None:

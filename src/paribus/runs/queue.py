@@ -41,7 +41,7 @@ from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 T = TypeVar("T")
 _adapter = cache(TypeAdapter)  # made when it is needed: it takes long
 STALE_SECONDS = 120.0
-"""A claim that nobody has touched for this long is taken over."""
+"""Age at which an untouched claim counts as abandoned, and another worker takes it over."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Order:
     """Settings of a run that its workers read.
 
     Attributes:
-        study: the study, as its model is dumped.
-        folder: the folder that paths of the study are relative to.
+        study: the dumped model of the study.
+        folder: the folder that paths in the study are relative to.
         results: the results folder.
         settings: options of `run`: device, workers, stack, checkpoint_seconds, eager, retries ...
-        executor: name and options of the executor that starts workers.
-        cwd: the working folder of workers.
-        search: folders of custom code.
-        token: identifies this run; workers compare it with the one they were given.
-        stages: whether workers go on to the next stage; if not, they only do the queued tasks.
+        executor: the name and options of the executor that starts workers.
+        cwd: the working directory of workers.
+        search: folders with custom code.
+        token: an identifier of this run, which workers compare with the one passed to them.
+        stages: whether workers continue with the next stage; if False, they only do queued tasks.
     """
 
     study: dict[str, Any]
@@ -77,10 +77,10 @@ class Task:
 
     Attributes:
         id: its name in the queue.
-        kind: kind of work, such as "train".
-        doing: the end of "a worker died ...": "on baseline/seed-1".
-        home: its results folder: that of the study, or of a tuning round.
-        arguments: arguments for this kind of work.
+        kind: the kind of work, such as "train".
+        doing: what completes the message "a worker died ...", such as "on baseline/seed-1".
+        home: the results folder of the study or of its tuning trials.
+        arguments: the arguments for this kind of work.
     """
 
     id: str
@@ -91,7 +91,7 @@ class Task:
 
     @property
     def trials(self) -> list[tuple[str, int]]:
-        """Trials (arm, seed) that the task trains; empty for other kinds of tasks."""
+        """Trials (arm, seed) that the task trains, or [] for other kinds of tasks."""
         return [(arm, seed) for arm, seed in self.arguments.get("trials", [])]
 
 
@@ -105,7 +105,7 @@ class Missing(Exception):  # noqa: N818 - no error: what has to be done first
 
 @dataclass(frozen=True)
 class Queue:
-    """The queue in a folder; after its removal, nothing is written to it."""
+    """The queue in a folder. Once it is removed, nothing more is written to it."""
 
     path: Path
 
@@ -120,7 +120,7 @@ class Queue:
         return is_regular(self.path / "order.json")
 
     def open(self, order: Order) -> None:
-        """Write the order, and remove everything that an earlier run left in the folder."""
+        """Create the queue with an order, and remove anything that an earlier run left behind."""
         self.remove()
         for name in ("claims", "deaths", "events", "logs"):
             (self.path / name).mkdir(parents=True)
@@ -131,7 +131,7 @@ class Queue:
         return self._read("order.json", Order, read_json(self.path / "order.json"))
 
     def remove(self) -> None:
-        """Remove the queue. A worker that still runs finds nothing to claim."""
+        """Remove the queue. Workers that are still running find nothing to claim."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, name: str, content: Any) -> None:
@@ -145,7 +145,7 @@ class Queue:
         raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
 
     def _content(self, name: str) -> Any:
-        """Return the content of a file; None if it does not exist."""
+        """Return the content of a JSON file, or None if the file does not exist."""
         try:
             return read_json(self.path / name)
         except ParibusError as error:
@@ -160,16 +160,16 @@ class Queue:
     # Tasks
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Add tasks, named so that they keep their order."""
+        """Add tasks. They are done in the order of their ids."""
         for task in tasks:
             self._write(f"tasks/{task.id}.json", asdict(task))
 
     def names(self) -> list[str]:
-        """Return the names of the tasks that are not done, in their order."""
+        """Return the sorted names of the tasks that are not done."""
         return self._names("tasks", ".json")
 
     def read_task(self, name: str) -> Task | None:
-        """Return a task; None if it is done."""
+        """Return a task, or None if it is done."""
         file = f"tasks/{name}.json"
         task = self._content(file)
         return None if task is None else self._read(file, Task, task)
@@ -179,16 +179,16 @@ class Queue:
         (self.path / "tasks" / f"{task.id}.json").unlink(missing_ok=True)
 
     def answer(self, name: str, answer: Any) -> None:
-        """Store the answer of a task, or a value that a stage needs later."""
+        """Store the answer to a task, or a value that a later stage needs."""
         self._write(f"answers/{name}.json", [answer])
 
     def read_answer(self, name: str) -> Any:
-        """Return an answer; None if the task is not answered."""
+        """Return the answer to a task, or None if there is none yet."""
         [answer] = self._content(f"answers/{name}.json") or [None]
         return answer
 
     def ask(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the answers of tasks. Raises Missing if some are not answered."""
+        """Return the answers to tasks. Raises Missing if some are not answered yet."""
         answers = [self.read_answer(task.id) for task in tasks]
         if missing := [t for t, answer in zip(tasks, answers, strict=True) if answer is None]:
             raise Missing(missing)
@@ -197,7 +197,7 @@ class Queue:
     # Claims
 
     def claim(self, name: str, worker: str) -> bool:
-        """Claim a task by name; return False if another worker has it."""
+        """Claim a task by name, and return whether this succeeded."""
         try:
             with open(self.path / "claims" / name, "x", encoding="utf-8") as file:
                 owner = {"host": platform.node(), "pid": os.getpid(), "worker": worker}
@@ -207,25 +207,27 @@ class Queue:
         return True
 
     def claims(self) -> dict[str, dict[str, Any]]:
-        """Return the claims: the record of the claiming process, by name of the task."""
+        """Return the record of each claiming process, keyed by task name."""
         return {name: self._read_claim(name) for name in self._names("claims")}
 
     def _read_claim(self, name: str) -> dict[str, Any]:
-        """Return the record of the process that claimed a task; {} before a claim."""
+        """Return the record of the process that claimed a task, or {} if it is not claimed."""
         with contextlib.suppress(ParibusError):
             return self._content(f"claims/{name}") or {}
         return {}
 
     def touch(self, name: str, worker: str) -> None:
-        """Show that `worker` still works on a task, unless it was taken over."""
+        """Mark a claim as active, unless another worker has taken it over."""
         if self._read_claim(name).get("worker") == worker:
             with contextlib.suppress(OSError):
                 os.utime(self.path / "claims" / name)
 
     def abandoned(self, name: str, worker: str, stale: float) -> str:
-        """Return "died" if the process that claimed a task has died on this host, or "did not
-        answer" if it has been silent for `stale` seconds of the file system's clock; empty if it
-        works."""
+        """Return how the process that claimed a task failed, or "" if it seems to be working.
+
+        The result is "died" if the process has died on this host, or "did not answer" if it has not
+        touched its claim for `stale` seconds on the file system's clock.
+        """
         owner = self._read_claim(name)
         if owner.get("host") == platform.node():
             try:
@@ -241,7 +243,10 @@ class Queue:
         return ""
 
     def release(self, name: str, worker: str = "") -> bool:
-        """Remove the claim of `worker`, or of any worker; return whether there was one."""
+        """Remove the claim on a task, and return whether there was one.
+
+        If `worker` is given, only its own claim is removed.
+        """
         if worker and self._read_claim(name).get("worker") != worker:
             return False
         with contextlib.suppress(FileNotFoundError):
@@ -250,9 +255,9 @@ class Queue:
         return False
 
     def release_dead(self, name: str, worker: str = "") -> int:
-        """Release the claim of a dead worker; return the number of workers that died on this task.
+        """Release the claim of a dead worker, and return how many workers died on this task.
 
-        Returns 0 if another worker has already released it.
+        Returns 0 if another worker has already released the claim.
         """
         if not self.release(name, worker):
             return 0
@@ -266,39 +271,43 @@ class Queue:
     # The end
 
     def fail(self, message: str, *, trace: str = "") -> None:
-        """Record the reason why the run cannot continue; the first failure counts."""
+        """Record the reason why the run cannot continue. Only the first failure is kept."""
         if self.failure() is None:
             self._write("failure.json", {"message": message, "trace": trace})
 
     def failure(self) -> dict[str, str] | None:
-        """Return the reason why the run cannot continue; None if it can."""
+        """Return the recorded failure (message and trace), or None if there is none."""
         return self._content("failure.json")
 
     def note_finished(self) -> None:
-        """Record that nothing is left to do."""
+        """Mark the run as finished."""
         self._write("finished", True)
 
     @property
     def is_finished(self) -> bool:
-        """True if nothing is left to do."""
+        """Whether the run is finished."""
         return is_regular(self.path / "finished")
 
     @property
     def is_over(self) -> bool:
-        """True if workers claim no further tasks."""
+        """Whether workers stop claiming tasks: the run is finished, failed or removed."""
         return self.is_finished or not self.exists or self.failure() is not None
 
     # Events
 
     def report(self, worker: str, event: Mapping[str, Any]) -> None:
-        """Append an event to the file of a worker."""
+        """Append an event to a worker's file."""
         line = json.dumps({"at": time.time()} | dict(event)).encode() + b"\n"
         path = self.path / "events" / f"{worker}.jsonl"
         with contextlib.suppress(FileNotFoundError), path.open("ab", buffering=0) as file:
             file.write(line)  # one write, so that lines do not mix
 
     def events(self, read: dict[str, int]) -> Iterator[dict[str, Any]]:
-        """Yield events since the last call; `read` stores how far each file was read."""
+        """Yield the events since the last call.
+
+        Args:
+            read: the number of bytes read so far, keyed by worker; updated in place.
+        """
         for worker in self._names("events", ".jsonl"):
             try:
                 with open(self.path / "events" / f"{worker}.jsonl", "rb") as file:
@@ -322,7 +331,7 @@ class Context:
     Attributes:
         worker: the name of its worker.
         slot: its number among the worker's children, from 0, which selects its GPU.
-        leaving: whether it was asked to leave.
+        leaving: the request to stop, if one was received.
     """
 
     queue: Queue

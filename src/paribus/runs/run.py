@@ -1,4 +1,4 @@
-"""Running a study: workers do the missing work, and this process follows them."""
+"""Running of a study: workers do the remaining work, and this process follows them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run, as `run` explains them."""
+    """Options of a run. See `run` for their meaning."""
 
     workers: int | None = None
     device: Device = "auto"
@@ -84,19 +84,19 @@ def run(
         eager: launch GPU kernels one by one, for a custom module that asks the host for a tensor's
             value in the middle of a step; otherwise a step is recorded and replayed.
         checkpoint_seconds: how often an unfinished trial is saved.
-        watch: is called with the progress, several times a second at most; first when the study is
-            registered.
+        watch: a function that is called with the progress, at most several times a second,
+            beginning when the study is registered.
         wandb: log every trial to Weights & Biases (see `paribus.runs.wandb`).
-        backend: where workers run: a name, a TOML file (docs/how-to/cluster.md), or what
-            `find_backend` returns.
-        open_test: evaluate on the sealed test text, if there is one, after training; a later call
-            may also do so.
-        progress: show progress if no `watch` is given; by default in a terminal.
+        backend: where workers run: a name, a TOML file (docs/how-to/cluster.md), or an object that
+            `find_backend` returned.
+        open_test: after training, evaluate on the sealed test text, if there is one. A later call
+            can do this instead.
+        progress: show progress if no `watch` is given; by default only in a terminal.
 
-    The device of the first run, or of `register`, settles a precision of "auto".
+    A precision of "auto" is resolved for the device of the first run or of `register`.
 
-    Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
-    written, and if a trial fails; trials that are finished by then are kept.
+    Returns the results, as `load_results` does. Raises ParibusError on bad input, before anything
+    is written, or if a trial fails. Finished trials are kept.
     """
     if study.trainer == RUNS:
         return provided("function", "judge_runs")(study, results)
@@ -124,8 +124,8 @@ def register(
 ) -> Path:
     """Register a study before any run: write `registration.json` and return its path.
 
-    Every arm of the built-in trainer is tried in a dry run of one step. Raises ParibusError if
-    another study is already registered there.
+    With the built-in trainer, a dry run of one step is done for every arm. Raises ParibusError if
+    the results folder contains the registration of a different study.
     """
     backend = find_backend(backend)
     folder = results_folder(study, results)
@@ -142,7 +142,7 @@ def register(
 
 
 def try_briefly(study: Study, results: str | os.PathLike[str]) -> dict[str, str]:
-    """Run each arm of a command for some seconds; return a description of the output of each."""
+    """Run each arm of a command for some seconds, and describe its output, keyed by arm."""
     trainer: Any = find_trainer(study, results_folder(study, results))
     with ending_children():
         return trainer.try_briefly(study)
@@ -159,8 +159,8 @@ def ask(
 ) -> list[Any]:
     """Let workers do tasks that are not stages of a run, and return their answers.
 
-    Their queue is in a temporary folder on this machine, or beside the results of jobs. Raises
-    ParibusError if a task fails.
+    The queue is a temporary folder. It lies inside the results folder if workers run as jobs.
+    Raises ParibusError if a task fails.
     """
     backend = find_backend(backend)
     require_trust(study)
@@ -183,7 +183,7 @@ def _follow(
     watch: Watch | None = None,
     log: WeightsAndBiases | None = None,
 ) -> None:
-    """Start or find the workers of a run, and follow them until the run ends."""
+    """Start a run's workers, or find running ones, and follow them until the run ends."""
     require_trust(study)
     queue = Queue.of(folder.path)
     _join_or_open(queue, _order(study, folder, options, backend), folder)
@@ -248,8 +248,8 @@ def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
     same = (earlier.executor["backend"], earlier.settings, substance(earlier.study))
     if same != (order.executor["backend"], order.settings, substance(order.study)):
         raise ParibusError(
-            f"jobs of another backend, study or set of options are at work on {folder.path}; "
-            f"end them first with `paribus cancel {folder.path}`",
+            f"jobs with a different backend, study or options are running in {folder.path}; "
+            f"cancel them first with `paribus cancel {folder.path}`",
             code="in_use",
         )
 
@@ -259,7 +259,7 @@ def _wandb_log(study: Study, folder: ResultsFolder) -> WeightsAndBiases:
         from paribus.runs.wandb import WeightsAndBiases
     except ImportError:
         raise ParibusError(
-            "--wandb needs a package that is not installed; pip install 'paribus[wandb]'",
+            "--wandb needs a package that is not installed; run pip install 'paribus[wandb]'",
             code="not_installed",
         ) from None
     return WeightsAndBiases(study, folder.path)
@@ -271,7 +271,7 @@ def _wait(
     watch: Watch | None = None,
     log: WeightsAndBiases | None = None,
 ) -> None:
-    """Follow a run to its end. Raises ParibusError if it fails."""
+    """Follow a run until it ends. Raises ParibusError if it fails."""
     has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), True
     try:
         while not queue.is_over and (has_stages or queue.names()):
@@ -302,7 +302,7 @@ def _tell(
     watch: Watch | None,
     log: WeightsAndBiases | None,
 ) -> None:
-    """Pass an event of a worker on to the functions that watch the run."""
+    """Pass a worker's event to the log, or to the functions that watch the run."""
     if event["event"] == "warning":
         logging.getLogger("paribus").warning("%s", event["words"])
     elif progress is not None:
@@ -313,7 +313,7 @@ def _tell(
 
 
 def _devices(study: Study) -> int:
-    """Return the number of devices of a trial."""
+    """Return the number of devices that each trial uses."""
     if study.trainer == COMMAND:
         return study.program.gpus or 1
     return getattr(getattr(study, "resources", None), "devices_per_trial", None) or 1

@@ -1,4 +1,4 @@
-"""Seal a trial once, even if several workers train it."""
+"""Sealing of trials: each is sealed once, even if several workers train it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ OF_A_RUN = frozenset(
 
 @contextmanager
 def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
-    """Yield a temporary folder for a trial's records; seal it and rename it to `folder`.
+    """Yield a temporary folder for a trial's records, and rename it to `folder` on exit.
 
-    If another worker has sealed the trial meanwhile, that record counts, whatever its scores. A
-    second record that differs is kept in `repeats/`, with a warning.
+    If another worker has sealed the trial in the meantime, the earlier record counts, whatever its
+    scores. If the second record differs, it is kept in `repeats/`, with a warning.
     """
     with private_folder(folder.path) as path:
         draft = replace(folder, path=path)
@@ -34,7 +34,9 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
         except ParibusError:
             if not folder.is_finished:
                 if any(folder.path.glob("*")):
-                    raise folder.error("manifest.json is missing") from None
+                    raise folder.error(
+                        "manifest.json is missing, but other files exist; remove the folder"
+                    ) from None
                 raise
             _keep_repeat(folder, draft)
 
@@ -52,7 +54,7 @@ def _keep_repeat(first: TrialFolder, second: TrialFolder) -> None:
     with whole_folder(kept) as target:
         shutil.copytree(second.path, target, dirs_exist_ok=True)
     logging.getLogger("paribus").warning(
-        "trial %s was run by two workers, with different records; the first counts, and the "
-        "second is in %s",
+        "two workers ran trial %s, with different results; the first record counts, and the second "
+        "is kept in %s",
         *(first.label, kept),
     )

@@ -1,4 +1,4 @@
-"""Listing and cancelling the jobs of a study, without the command that started them."""
+"""Listing and cancelling of a study's jobs, independent of the command that started them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LOG_LINES = 2
 
 
 def job_states(results: Path) -> list[JobState]:
-    """Return the states of the jobs of a results folder's run; ask the scheduler once.
+    """Return the states of the jobs that run the study in a results folder.
 
-    Raises ParibusError if the scheduler does not answer.
+    The scheduler is queried once. Raises ParibusError if it does not answer.
     """
     queue = Queue.of(results)
     submissions = read_submissions(queue)
@@ -35,12 +35,12 @@ def job_states(results: Path) -> list[JobState]:
 
 
 def cancel(results: Path) -> str:
-    """Cancel the jobs of the study in a results folder, and no others; return a line about them.
+    """Cancel the jobs that run the study in a results folder, and return a message.
 
-    Raises ParibusError if none runs.
+    No other jobs are cancelled. Raises ParibusError if no job is running.
     """
     if not results.is_dir():
-        raise ParibusError(f"there is no folder {results}; name a results folder", code="missing")
+        raise ParibusError(f"{results} does not exist; name a results folder", code="missing")
     queue = Queue.of(results)
     if submissions := read_submissions(queue):
         backend = _recorded_backend(queue)
@@ -51,7 +51,8 @@ def cancel(results: Path) -> str:
             backend.cancel(running)
             return f"jobs of backend '{backend.name}' were cancelled: {', '.join(running)}"
     raise ParibusError(
-        f"no jobs run in {results}; a command on this machine ends with Ctrl-C", code="missing"
+        f"no jobs are running in {results}; stop a command on this machine with Ctrl-C",
+        code="missing",
     )
 
 

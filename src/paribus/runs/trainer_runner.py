@@ -62,7 +62,7 @@ def _is_trainer(value: object) -> bool:
 def declared_by(study: Study, trainer: Trainer) -> Declaration:
     """Return a trainer's declaration. Raises ParibusError if it is invalid."""
     name = f"trainer '{study.trainer}'"
-    with blamed(f"{name} declares nothing"):
+    with blamed(f"{name} has no valid declaration"):
         declaration = trainer.declare(study)
         if not isinstance(declaration, Declaration):
             raise TypeError(f"{declaration!r:.60} is not a paribus.extend.Declaration")
@@ -88,7 +88,7 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
-    """Return the declared metrics in the form of records, by name."""
+    """Return the declared metrics as they are recorded, keyed by name."""
     by_item = declaration.by_item
     return {m.name: _as_recorded(m, m.name in by_item) for m in declaration.metrics}
 
@@ -109,7 +109,7 @@ def compared_metrics(study: Study) -> dict[str, Metric]:
 
 
 def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
-    """Return the registered description of a trainer."""
+    """Return the description of a trainer that is written to the registration."""
     return {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
@@ -130,7 +130,7 @@ def trainer_records(
     try:
         for trial, record in trainer.run(study, todo) if todo else ():
             if trial not in missing:
-                raise ValueError(f"the record of {trial!r:.80} was not requested, or came twice")
+                raise ValueError(f"trial {trial!r:.80} was not requested, or was returned twice")
             if not isinstance(record, TrialRecord):
                 raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
             missing.remove(trial)
@@ -141,7 +141,7 @@ def trainer_records(
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = "".join(f" on {arm}/seed-{seed}" for arm, seed in missing[:1])
         raise ParibusError(
-            f"{name} failed{where}, in line {Path(last.filename).name}:{last.lineno}: "
+            f"{name} failed{where} ({Path(last.filename).name}, line {last.lineno}): "
             f"{type(error).__name__}: {error}; finished trials are kept: fix it and run again",
             code="own_code",
         ) from error
@@ -172,8 +172,10 @@ def write_record(
 def content_of(
     study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return the tables and the JSON records of a trial, by file name. Raises ParibusError for
-    undeclared content."""
+    """Return the tables and the JSON records of a trial, each keyed by file name.
+
+    Raises ParibusError for undeclared content.
+    """
     scores, items = _checked(study, f"trial {folder.label}", declaration, record)
     n_items, n_steps = len(next(iter(items.values()), ())), len(record.losses)
     tables: dict[str, dict[str, Any]] = {}
@@ -209,9 +211,9 @@ def content_of(
 def _checked(
     study: Study, where: str, declaration: Declaration, record: TrialRecord
 ) -> tuple[dict[str, float | None], dict[str, np.ndarray]]:
-    """Return the scores, with None for non-finite ones, and the items by metric.
+    """Return the scores (None if not finite) and the item scores, each keyed by metric.
 
-    Raises ParibusError for anything that was not declared or is inconsistent.
+    Raises ParibusError if anything is undeclared or inconsistent.
     """
     metrics = [metric.name for metric in declaration.metrics]
     for names, declared, what in (
@@ -226,8 +228,8 @@ def _checked(
     for endpoint in study.judged:
         if endpoint.metric not in record.scores:
             raise ParibusError(
-                f"{where} has no score of '{endpoint.metric}', which is primary; a trial that "
-                "diverged has NaN"
+                f"{where} has no score for the primary metric '{endpoint.metric}'; return NaN if "
+                "the trial diverged"
             )
     at, n_steps = record.diverged_at, len(record.losses)
     if at is not None and not 0 <= at < (n_steps or math.inf):
@@ -240,26 +242,26 @@ def _checked(
         scores = {name: float(value) for name, value in record.scores.items()}
         items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}
         if items and np.stack(list(items.values())).ndim != 2:
-            raise ValueError("the scores of a metric by item must be a list per item")
+            raise ValueError("the item scores of a metric must be a flat list with one per item")
         if not 0 <= (record.seconds or 0.0) < math.inf:
             raise ValueError(f"seconds = {record.seconds}")
     for name, values in items.items():
         score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan
         if not math.isclose(score, mean, rel_tol=1e-9, abs_tol=1e-12):
             raise ParibusError(
-                f"{where}: '{name}' is {score} and the mean of its items is {mean}; it is declared "
-                "in by_item, as their mean"
+                f"{where}: '{name}' is {score}, but the mean of its items is {mean}; return the "
+                "mean as its score, or remove it from by_item"
             )
     return {k: v if math.isfinite(v) else None for k, v in scores.items()}, items
 
 
 def runner_of(trainer: str) -> type[Runner]:
-    """Return the runner for the studies of a trainer."""
+    """Return the runner class for a trainer."""
     return provided("trainer", STACKED) if trainer == STACKED else TrainerRunner
 
 
 class TrainerRunner(Runner):
-    """Runs studies whose trainer returns records: a program, finished runs, a custom trainer."""
+    """Runner of studies whose trainer returns records: a program, finished runs or custom code."""
 
     def __init__(self, context: Context | None, trainer: Any = None) -> None:
         super().__init__(context)
@@ -267,12 +269,11 @@ class TrainerRunner(Runner):
 
     @staticmethod
     def warm_up() -> None:
-        """Import the modules that a program's trial needs."""
+        """Import the modules that trials of a program need."""
         provided("trainer", COMMAND)
 
     def slots(self) -> int:
-        """Return the number of trials that can have their own GPUs; 1 if trials do not reserve
-        GPUs."""
+        """Return the number of trials that fit on the GPUs, or 1 if trials do not reserve GPUs."""
         study = study_of(self.context.order)
         n_gpus = study.program.gpus if study.trainer == COMMAND else None
         if not n_gpus:
@@ -282,7 +283,7 @@ class TrainerRunner(Runner):
         return max(1, len(gpus()) // n_gpus)
 
     def execute(self, task: Task) -> None:
-        """Run the trial of a task."""
+        """Run the trials of a task and seal their records."""
         folder, order = ResultsFolder(Path(task.home)), self.context.order
         study = study_of(order, folder.path)
         self._declare(study, ResultsFolder(Path(order.results)))
@@ -318,7 +319,7 @@ class TrainerRunner(Runner):
         return study
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Record in the ledger that the scored text is opened, and seal the entry."""
+        """Record in the ledger that the test text is opened, and seal the entry."""
         registered = read_registration(folder) or {}
         if parts_of(study, registered, "test") and not folder.has_sealed(LEDGER):
             folder.seal(LEDGER, open_in_ledger(folder, study, is_begun=True))
@@ -357,7 +358,7 @@ class TrainerRunner(Runner):
         keys = [name for name in declared if declared[name] != registered.get(name, declared[name])]
         if keys:
             raise ParibusError(
-                f"trainer '{study.trainer}' is not the one that was registered: its {keys[0]} "
-                "changed since; restore it, or choose another folder with --results",
+                f"trainer '{study.trainer}' differs from the registered one: its {keys[0]} "
+                "changed; restore it, or choose another folder with --results",
                 code="changed",
             )

@@ -1,8 +1,8 @@
-"""Weights & Biases: `paribus run STUDY --wandb`.
+"""Logging to Weights & Biases: `paribus run STUDY --wandb`.
 
-The project is the study, the group is the arm, and the config is what the arm is trained with.
-`WANDB_MODE=offline` keeps all on this machine, in `wandb` of the results folder; `wandb login` and
-every other variable of wandb's own work as they do elsewhere.
+The project is named after the study and the group after the arm. The config holds the arm's
+settings. `WANDB_MODE=offline` keeps everything on this machine, in the folder `wandb` inside the
+results folder. `wandb login` and the environment variables of wandb work as usual.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ STEP = "step"
 
 
 class WeightsAndBiases:
-    """Logs each trial as a run of wandb: live loss, then every step, probe and score.
+    """Logger of trials as wandb runs: the live loss, then every step, probe and score.
 
-    After an error it logs nothing more; the study's run goes on.
+    If wandb fails, logging stops and the study continues.
     """
 
     def __init__(self, study: Study, results: Path) -> None:
@@ -32,7 +32,12 @@ class WeightsAndBiases:
         self._is_broken = False
 
     def follow(self, event: dict[str, Any], home: ResultsFolder) -> None:
-        """Log the steps and the finished trials of an event; `home` is their results folder."""
+        """Log an event, such as training steps or finished trials.
+
+        Args:
+            event: an event that a worker reported.
+            home: the results folder of the trials.
+        """
         if self._is_broken or event["event"] not in ("trained", "finished"):
             return
         try:
@@ -46,11 +51,11 @@ class WeightsAndBiases:
             self._is_broken = True
             words = " ".join(str(error).split())
             logging.getLogger("paribus").warning(
-                "wandb failed (%s: %s); the run goes on without it", type(error).__name__, words
+                "wandb failed (%s: %s); the run continues without it", type(error).__name__, words
             )
 
     def close(self) -> None:
-        """End the runs of unfinished trials, because the study's run is over."""
+        """Finish the wandb runs of unfinished trials."""
         while self._runs and not self._is_broken:
             self._runs.popitem()[1].finish()
 
@@ -65,7 +70,7 @@ class WeightsAndBiases:
         self._runs.pop((arm, seed)).finish()
 
     def _write(self, arm: str, seed: int, step: int, values: dict[str, float | None]) -> None:
-        """Log the finite numbers of a step; open the trial's run at its first step."""
+        """Log the values at a step, except None. The first call starts the trial's wandb run."""
         if (arm, seed) not in self._runs:
             setting = self._study.setting(arm).model_dump(mode="json")
             run = self._runs[arm, seed] = wandb.init(

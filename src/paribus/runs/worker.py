@@ -1,13 +1,13 @@
-"""A worker claims tasks of a queue, does each in a child process, and ends when none is left.
+"""A worker, which claims tasks from a queue, does each in a child process, and then exits.
 
     python -P -m paribus.runs.worker FOLDER [--name NAME] [--token TOKEN] [--parent PID]
 
-FOLDER is a results folder or a queue (`paribus.runs.queue`). A worker with a parent leaves when the
+FOLDER is a results folder or a queue (`paribus.runs.queue`). A worker with a parent stops when the
 parent dies. Any number of workers may share a queue, on any machines that see the folder. When no
 task is left, a worker determines the next stage (`paribus.runs.advance`), also in a child process.
 
-On Linux, the started process only guards the worker, which it forks. If the worker is killed, the
-guard ends the processes that programs left behind.
+On Linux, the started process forks the worker and only guards it. If the worker is killed, the
+guard kills the processes that were left behind.
 
 The worker imports the modules that trials need and computes nothing itself. Children can therefore
 be forked from it in milliseconds, and each is as clean as a new interpreter. The standard library's
@@ -15,7 +15,7 @@ forkserver would run `__main__` again, and it could not import more modules late
 does. Where a GPU may be used, children are new interpreters: drivers do not survive a fork.
 
 On SIGTERM or SIGUSR2, which schedulers send before they end a job, children write checkpoints and
-leave, claims are given back, and the worker leaves.
+stop. The worker then releases their claims and exits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ADVANCE = "advance"
 
 
 class Stop(BaseException):
-    """Raised when a scheduler or the parent process asks the worker to leave."""
+    """Raised when a scheduler or the parent process asks the worker to stop."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Child:
 
 
 class Worker:
-    """A worker of one queue."""
+    """A worker that does the tasks in one queue."""
 
     def __init__(
         self, queue: Queue, order: Order, name: str, runner: type[Runner], parent: int
@@ -86,7 +86,7 @@ class Worker:
         self._helpers: set[int] = set()
 
     def work(self) -> None:
-        """Work until nothing is left, or the run has failed."""
+        """Do tasks until the run is finished or has failed."""
         while not self.queue.is_over:
             if self.parent and os.getppid() != self.parent:
                 raise Stop
@@ -99,7 +99,7 @@ class Worker:
             self._wait()
 
     def leave(self) -> None:
-        """Let children write checkpoints, and release their tasks."""
+        """Stop the children, which write checkpoints first, and release their tasks."""
         self._is_stopping = True
         for child in self.children:
             child.process.terminate()
@@ -111,7 +111,10 @@ class Worker:
             self._wait()
 
     def _claim(self) -> Task | None:
-        """Claim the next task, or the task that determines the next stage."""
+        """Claim and return the next task, or None if there is none.
+
+        If no tasks are left, the next one determines the next stage.
+        """
         names = self.queue.names()
         for name in names:
             if self.queue.claim(name, self.name):
@@ -130,7 +133,7 @@ class Worker:
         return Task(ADVANCE, ADVANCE, "while the next trials were prepared", "")
 
     def _take_over(self) -> None:
-        """Release tasks whose worker died or does not respond."""
+        """Release tasks whose worker has died or does not respond."""
         own = {child.task.id for child in self.children}
         for name, record in self.queue.claims().items():
             if name in own or not (end := self.queue.abandoned(name, self.name, self.stale)):
@@ -187,17 +190,17 @@ class Worker:
         self._count_death(task.id, self.name, how, f"{task.doing}{last}")
 
     def _count_death(self, name: str, worker: str, how: str, doing: str) -> None:
-        """Release a task whose worker died; end the run if it has had too many."""
+        """Release a task whose worker died. Fail the run if too many workers died on it."""
         n, words = self.queue.release_dead(name, worker), f"{how} {doing}".strip()
         if n > self.retries:
             self.queue.fail(f"{words}; finished trials are kept: run again to continue")
         elif n:
-            again = f"{words}; begun again ({n} of {self.retries})"
+            again = f"{words}; starting it again ({n} of {self.retries})"
             self.queue.report(self.name, {"event": "warning", "words": again})
 
 
 def be_child(runner: type[Runner], context: Context, task: Task, log: Path, parent: int) -> None:
-    """Do a task in this child process, and end the process."""
+    """Do a task in this child process, then exit."""
     processes.tie_to(parent)
     processes.adopt_orphans()
     gc.freeze()
@@ -232,7 +235,7 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
 
 
 def _failure(task: Task, error: BaseException) -> str:
-    """Return the reason why a task failed, in one line."""
+    """Return a one-line message that says why a task failed."""
     if isinstance(error, ParibusError):
         return str(error)
     words = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -248,19 +251,19 @@ def _failure(task: Task, error: BaseException) -> str:
 
 
 class Reporting(logging.Handler):
-    """Reports a child's warnings as events."""
+    """Logging handler that reports a child's warnings as events."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(logging.WARNING)
         self._context = context
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report a warning; a warning with `once` is shown once per run."""
+        """Report a warning. A record with the attribute `once` is shown only once per run."""
         self._context.report("warning", words=record.getMessage(), once=getattr(record, "once", ""))
 
 
 def main(arguments: list[str]) -> int:
-    """Run a worker; returns its exit code."""
+    """Run a worker and return its exit code."""
     parser = argparse.ArgumentParser(prog="paribus.runs.worker")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--name", default=f"{platform.node()}-{os.getpid()}")
@@ -272,8 +275,8 @@ def main(arguments: list[str]) -> int:
         queue = Queue.of(options.folder)
     if not queue.exists:
         print(
-            f"{options.folder} has no queue of a run: the run is over, or {platform.node()} does "
-            "not see the folder that --results names",
+            f"{options.folder} contains no run: either it is over, or {platform.node()} does not "
+            "see the folder; if so, choose a shared one with --results",
             file=sys.stderr,
         )
         return 1
@@ -283,7 +286,7 @@ def main(arguments: list[str]) -> int:
     if order.stages and queue.path.resolve() != Queue.of(Path(order.results)).path.resolve():
         print(
             f"{options.folder} was moved or copied from {order.results}; run `paribus run` with "
-            "--results here",
+            f"--results {options.folder}",
             file=sys.stderr,
         )
         return 2

@@ -1,1 +1,1 @@
-"""Shipped trainers besides the engine: external programs, and finished runs."""
+"""Built-in trainers besides the engine: external programs, and finished runs."""

@@ -1,5 +1,7 @@
-"""What the values and curves of compared runs show: their speed, their size, and findings such as
-repeated values or other last steps."""
+"""Speeds, sizes and findings derived from the values and curves of compared runs.
+
+Findings are, for example, repeated values or different last steps.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,11 @@ PLANNED = "planned_steps"
 
 
 def speeds_of(runs: Sequence[Run]) -> list[float | None]:
-    """Return each run's speed as it measured it, by the first rate, or else the first time, that a
-    run has. The unit is that of the files."""
+    """Return each run's speed from its logs, or None for a run that logged none.
+
+    The speed is the first logged rate, or else the inverse of the first logged time. Its unit is
+    the one in the files.
+    """
     names = list(dict.fromkeys(n for run in runs for n in (*run.curves, *run.facts)))
     for pattern, power in ((RATE, 1), (TIME, -1)):
         for name in filter(pattern.fullmatch, names):
@@ -32,13 +37,16 @@ def speeds_of(runs: Sequence[Run]) -> list[float | None]:
 
 
 def sizes_of(run: Run) -> dict[str, float]:
-    """Return the sizes that a run states. The unit is that of the files."""
+    """Return the model sizes that a run states, such as `parameters`, in the units of the files."""
     measured = {find_size(name): _measured(run, name) for name in (*run.curves, *run.facts)}
     return {size: value for size, value in measured.items() if size and value}
 
 
 def _measured(run: Run, name: str) -> float | None:
-    """Return the mean of a run's curve, or its last value if it only rises, as seconds do."""
+    """Return a positive value of a run's curve or fact `name`, or None if there is none.
+
+    The value of a curve is its mean, or its last value if it always increases, as total seconds do.
+    """
     value = run.facts.get(name)
     if name in run.curves:
         values = run.curves[name][:, 1]
@@ -48,7 +56,13 @@ def _measured(run: Run, name: str) -> float | None:
 
 
 def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Finding]:
-    """Yield findings about the compared runs from their values and curves of `score`."""
+    """Yield findings about the values and curves of `score` in the compared runs.
+
+    Args:
+        arms: the runs, keyed by arm.
+        score: the score that decides.
+        at_step: the step at which the runs are compared, or None for the last one.
+    """
     every = list(chain(*arms.values()))
     n_runs = plural(len(every), "run")
     values = {
@@ -60,14 +74,14 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         # By chance about as many values are in both arms as are in one of them again.
         repeats = sum(own.total() - len(own) for own in (values[first], values[second]))
         if len(equal) >= max(LEAST_EQUAL, MORE_EQUAL * repeats):
-            text = f"{first} and {second} have {len(equal)} values of {score} in common, such as"
+            text = f"{first} and {second} share {len(equal)} values of {score}, such as"
             yield "equal_arms", f"{text} {equal[0]:g}: did the change take effect?"
             break
     for arm, own in values.items() if not SHARE.search(score) else ():
         repeats = own.total() - len(own)
         if repeats >= max(2, own.total() / MOST_VALUES):
             text = f"{repeats} of {own.total()} values of {score} in {arm} repeat others, such as"
-            yield "equal_runs", f"{text} {own.most_common(1)[0][0]:g}: are runs there twice?"
+            yield "equal_runs", f"{text} {own.most_common(1)[0][0]:g}: are runs duplicated?"
             break
     repeated = []
     for run in every:
@@ -76,10 +90,11 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         repeated += [run.source] if len(np.unique(own[steps == at])) > 1 else []
     if repeated:
         text = f"{len(repeated)} of {n_runs} have several values of {score} at the step that counts"
-        text += f", such as {repeated[0]}: the last in the file is taken. Do steps begin again, or"
-        yield "repeated_steps", f"{text} are rows of several kinds?"
+        text += f", such as {repeated[0]}; the last one in the file is used. Did a run restart, or"
+        yield "repeated_steps", f"{text} does the file mix several kinds of rows?"
     if cut := [run.source for run in every if "cut" in run.facts]:
-        text = f"{plural(len(cut), 'file')} may be cut, such as {cut[0]}: the last line has no end."
+        text = f"{plural(len(cut), 'file')} may be truncated, such as {cut[0]}: the last line is"
+        text += " incomplete."
         yield "cut", text
     if at_step is not None:
         return
@@ -90,9 +105,9 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         shown = [(arm, min(own), max(own)) for arm, own in spans.items()][:MOST_VALUES]
         each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
         if early:
-            each += f"; {len(early)} of {n_runs} ended before the last step planned"
-        text = f"Scores are those of the last step logged: {each}. A sampled history lacks its end:"
-        yield "other_lengths", f"{text} export all of it, or state --at-step."
+            each += f"; {len(early)} of {n_runs} ended before the last planned step"
+        text = f"Scores are from the last logged step: {each}. If a sampled history lacks its end,"
+        yield "other_lengths", f"{text} export all of it, or pass --at-step."
 
 
 def _end(run: Run, score: str) -> float:
@@ -101,11 +116,14 @@ def _end(run: Run, score: str) -> float:
 
 
 def _number(run: Run, name: str) -> float:
-    """Return a fact of a run that is a number, or else NaN."""
+    """Return a run's fact if it is a number, or NaN otherwise."""
     value = run.facts.get(name)
     return value if is_number(value) else math.nan
 
 
 def _is_fine(value: float) -> bool:
-    """Return whether a value has more than three digits, so that it rarely repeats by chance."""
+    """Return whether a value has more than three significant digits.
+
+    Such values rarely repeat by chance.
+    """
     return math.isfinite(value) and float(f"{value:.3g}") != value

@@ -1,4 +1,4 @@
-"""The trainer `runs`, which trains nothing and reads each arm's runs from logs and tables."""
+"""The trainer `runs`, which reads finished runs from logs and tables instead of training."""
 
 from __future__ import annotations
 
@@ -47,8 +47,13 @@ SPENT = {"tokens": TOKENS, "seconds": TIME}
 
 
 class Runs:
-    """A trainer that reads a study's runs from the files it names. A `reading` and a `selection`
-    replace these files."""
+    """A trainer that reads finished runs from the files that a study names.
+
+    Args:
+        results: the results folder.
+        reading: runs that were read already, used instead of the files.
+        selection: runs that were selected already.
+    """
 
     def __init__(
         self, results: Path, *, reading: Reading | None = None, selection: Selection | None = None
@@ -67,12 +72,12 @@ class Runs:
         )
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Yield the record of each trial. Raises ParibusError if a run is missing."""
+        """Yield each trial with its record. Raises ParibusError if a run is missing."""
         section, score = section_of(study), study.primary.metric
         labels = {arm: study.setting(arm).runs.label for arm in study.arms}
         if self.reading is None:
             if not section.paths:
-                raise ParibusError(f"study '{study.name}' names no files; set runs.paths")
+                raise ParibusError(f"study '{study.name}' names no files to read; set runs.paths")
             paths, scores = paths_of(study), scores_of(study)
             self.reading = read(paths, section=section, scores=scores, needed=False)
         if self.selection is None:
@@ -87,13 +92,13 @@ class Runs:
             own = number_runs(arm, selected.runs[label], study)
             by_trial |= {(arm, seed): run for seed, run in own.items()}
             if surplus := len(selected.runs[label]) - len(own):
-                text = f"{plural(surplus, 'run')} of {arm} left out: the study has no such seed."
+                text = f"{plural(surplus, 'run')} of {arm} excluded: the study has no such seed."
                 findings.append(("left_out", text))
         if missing := [trial for trial in trials if trial not in by_trial]:
             reasons = [why for _, why in self.reading.refused]
-            why = f"{plural(len(missing), 'run')} of the study not found, such as that of arm "
-            why += f"'{missing[0][0]}' and seed {missing[0][1]}; of one that crashed the score is"
-            raise ParibusError("; ".join([f"{why} NaN", *reasons[:1]]), code="missing")
+            why = f"{plural(len(missing), 'run')} of the study not found, such as arm "
+            why += f"'{missing[0][0]}', seed {missing[0][1]}; write NaN as the score of a run that"
+            raise ParibusError("; ".join([f"{why} crashed", *reasons[:1]]), code="missing")
         every = [by_trial[trial] for trial in trials]
         arms = {arm: [by_trial[trial] for trial in trials if trial[0] == arm] for arm in labels}
         findings += check_values(arms, score, section.at_step)
@@ -105,7 +110,7 @@ class Runs:
             yield trial, _record(study, run, spent, speeds[place])
 
     def digests(self) -> dict[str, str]:
-        """Return the digests of the files that were read, by path relative to the results."""
+        """Return the digests of the files that were read, keyed by path relative to the results."""
         return {
             Path(os.path.relpath(path, self.home)).as_posix(): file_digest(Path(path))
             for path in (self.reading.paths if self.reading else ())
@@ -115,15 +120,17 @@ class Runs:
     def describe(
         self, registered: Mapping[str, Any] | None, before: RunsRecord | None, *, is_kept: bool
     ) -> RunsRecord:
-        """Return the record of which files were read, refused or skipped. If the results are kept,
-        it includes digests that show later whether files changed.
+        """Return the record of which files were read, refused or skipped.
 
-        `registered` is the earlier registration, if any. `before` is the record of a first stage,
-        whose files are not read again.
+        Args:
+            registered: the registration that preceded the runs, or None.
+            before: the record of the first stage, whose files are not read again, or None.
+            is_kept: whether the results are kept. If so, the record includes the digests of the
+                files, which show later whether they changed.
         """
         reading, selection = self.reading, self.selection
         assert reading is not None and selection is not None  # as trials were recorded
-        exploratory = "nothing was registered before these runs were there"
+        exploratory = "nothing was registered before these runs existed"
         if registered is not None:
             moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
             files = filter(os.path.exists, sorted(self.judged))
@@ -144,12 +151,12 @@ class Runs:
 
 
 def scores_of(study: Study) -> list[str]:
-    """Return the names of the study's scores, beginning with the primary one."""
+    """Return the names of the study's scores, the primary one first."""
     return list(dict.fromkeys([study.primary.metric, *section_of(study).scores]))
 
 
 def paths_of(study: Study) -> list[str]:
-    """Return the paths of a study of runs, with their labels, joined to its folder."""
+    """Return the paths in `runs.paths`, with their labels, joined to the study's folder."""
     labelled = map(split_label, section_of(study).paths)
     joined = [(label, str(study.folder / path)) for label, path in labelled]
     return [f"{label}={path}" if label else path for label, path in joined]
@@ -158,8 +165,7 @@ def paths_of(study: Study) -> list[str]:
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
     """Return an arm's runs, keyed by study seed.
 
-    Runs without seeds are numbered in file order. A run with a seed that the study does not have is
-    left out.
+    Runs without seeds get the study's seeds in file order. Runs with other seeds are excluded.
     """
     seeds = [seed_of(run, section_of(study)) for run in runs]
     absent = study.arm_facts(arm).absent
@@ -170,14 +176,17 @@ def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
 
 
 def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ParibusError if runs were scored on different items. If a score is judged by item,
-    every run needs items; for other scores, only runs with known items are compared."""
+    """Raise ParibusError if runs were scored on different items.
+
+    If a score is judged by item, every run needs items. For other scores, only runs with known
+    items are checked.
+    """
     for name, score in section_of(study).scores.items():
         known = [run for run in runs if score.by_item or run.items.get(name)]
         for run in known:
             first, own = (each.items.get(name, {}).keys() for each in (known[0], run))
             if differ := first ^ own:
-                why = f"{run.source} has other items of {name} than {known[0].source}, such as"
+                why = f"{run.source} and {known[0].source} have different items for {name}, such as"
                 why += f" '{min(differ)}' ({len(own)} and {len(first)}); compare the same items"
                 raise ParibusError(why, code="incomparable")
 
@@ -210,8 +219,11 @@ def _record(
 
 
 def spent_by(run: Run, score: str, name: str) -> np.ndarray:
-    """Return the budget that a run had spent at each point of its `score` curve; empty if unknown.
-    `name` is the endpoint, such as `steps_to_target`."""
+    """Return the budget that a run had spent at each point of its `score` curve.
+
+    Returns an empty array if the budget is unknown. `name` is the endpoint, such as
+    `steps_to_target`, which determines the budget: steps, tokens or seconds.
+    """
     budget = name.removesuffix(TO_TARGET)
     steps = run.curves[score][:, 0] if score in run.curves else np.array([])
     if budget == "steps" or not len(steps):
@@ -225,8 +237,11 @@ def spent_by(run: Run, score: str, name: str) -> np.ndarray:
 
 
 def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[float, bool]]]:
-    """Return each run's budget to reach the target, keyed by endpoint such as `steps_to_target`. A
-    run that misses the target gets the budget that all runs had, and the flag True."""
+    """Return each run's budget to reach the target, keyed by endpoint such as `steps_to_target`.
+
+    A run that misses the target within the budget that all runs had gets this budget and the flag
+    True (censored).
+    """
     score, target = study.primary.metric, section_of(study).target
     if target is None:  # a score of such a name is one of the files
         return {}
@@ -247,16 +262,16 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
 
 @dataclass(frozen=True)
 class MemoryTrial(TrialFolder):
-    """A trial whose tables and JSON records stay in memory: nothing is written or sealed."""
+    """A trial whose tables and JSON records stay in memory. Nothing is written or sealed."""
 
     content: Any = None
 
     def read_json(self, name: str) -> Any:
-        """Return the record `name`."""
+        """Return the JSON record `name`."""
         return self.content[1][name]
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return the table `name`, or an empty one if none exists."""
+        """Return the table `name`, or an empty table if it does not exist."""
         if (kept := self.content[0].get(name)) is None:
             return _empty_table(name)
         return pa.table({key: column(own) for key, own in kept.items() if key in (columns or kept)})
@@ -275,11 +290,16 @@ def judge_runs(
     selection: Selection | None = None,
     is_kept: bool = True,
 ) -> Results:
-    """Read and record the finished runs of a study, without starting a worker. The runs come from
-    the files that the study names, or from `reading` and `selection`. Unless `is_kept`, the trials
-    stay in memory.
+    """Read and record the finished runs of a study, without starting a worker.
 
-    Raises ParibusError on bad input, and if the folder holds a verdict on other files.
+    Args:
+        study: the study.
+        results: the results folder, or None for the default.
+        reading: runs that were read already, used instead of the files that the study names.
+        selection: runs that were selected already.
+        is_kept: whether to write the trials to the folder; if not, they stay in memory.
+
+    Raises ParibusError on bad input, or if the folder contains a verdict on different files.
     """
     folder = results_folder(study, results)
     folder.require_home()
@@ -314,6 +334,6 @@ def judge_runs(
             if known and new:
                 why = why or f"{folder.path} holds a verdict that did not include {new[0]}"
             if why:
-                ways = "restore the judged files, or judge the current ones into another folder"
+                ways = "restore the judged files, or store a new verdict in another folder"
                 raise ParibusError(f"{why}; {ways} with --results", code="changed")
     return load_results(folder.path)

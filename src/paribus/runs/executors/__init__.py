@@ -1,7 +1,7 @@
-"""Executors start, list and cancel the workers of a run.
+"""Executors, which start, list and cancel the workers of a run.
 
-The command line or Python code chooses the executor, never a study or a results folder, because
-those may come from a stranger.
+The executor is chosen on the command line or in Python, never by a study or a results folder,
+because those may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ BACKENDS = {name: f"{__name__}.{name}:{name.capitalize()}" for name in ("local",
 
 
 def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None) -> Backend:
-    """Return the backend of a name, or of a TOML file with a kind and options.
+    """Return a backend, given its name or a TOML file with its kind and options.
 
-    `options` take precedence over those of a file. A `Backend` object is returned unchanged. Raises
-    ParibusError for an unknown name, and for options that the backend does not have.
+    A `Backend` object is returned unchanged.
+
+    Args:
+        chosen: the name, the path of the TOML file, or a backend.
+        options: options that take precedence over those in the file.
+
+    Raises ParibusError if the name or an option is unknown.
     """
     if isinstance(chosen, Backend):
         return chosen
@@ -32,6 +37,6 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
         values = parse_toml(read_text(Path(chosen), STUDY_BYTES), chosen) | values
         kind = str(values.pop("kind", ""))
     if kind not in BACKENDS:
-        raise ParibusError(f"{where}: no backend '{kind}': {nearest(kind, BACKENDS)}")
+        raise ParibusError(f"{where}: unknown backend '{kind}': {nearest(kind, BACKENDS)}")
     make: type[Backend] = resolve_name(BACKENDS[kind])
     return make(read_options(make.Options, values, f"{where}: options", kind))

@@ -1,8 +1,8 @@
-"""Workers as jobs: each job runs a worker, which does tasks until none is left.
+"""Workers as jobs: each job runs a worker, which does tasks until none are left.
 
-A backend submits jobs, reports their states and cancels them. Jobs of a scheduler wait in its queue
-and outlive the command. If all jobs end before the run is over, new ones are submitted, also by the
-next command.
+A backend submits jobs, reports their states and cancels them. Jobs wait in the scheduler's queue
+and outlive the command that submitted them. If all jobs end before the run is finished, the current
+command or the next one submits new jobs.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
 
 class Retrying(Options):
-    """Options of every backend."""
+    """Options that every backend has."""
 
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often a trial is begun again whose worker died; the first run registers it."""
 
 
 class JobOptions(Retrying):
-    """Options of every scheduler."""
+    """Options that every scheduler has."""
 
     jobs: Count = 16
     """How many run at the same time, at most."""
@@ -68,13 +68,13 @@ class JobState:
     """State of a job, as its scheduler reports it.
 
     Attributes:
-        id: its id, as users type it.
-        phase: "ended" if it will not run again by itself.
-        words: the scheduler's name of the state, and its reason.
-        node: the node on which it runs.
-        is_cancelled: whether a user ended it.
-        doing: the tasks that it has claimed.
-        log: the last lines of a job that ended before the run, in reverse order.
+        id: the job's id, as users type it.
+        phase: "queued", "running", or "ended" if the job will not run again by itself.
+        words: the scheduler's name for the state, and its reason.
+        node: the node on which the job runs.
+        is_cancelled: whether a user cancelled the job.
+        doing: the tasks that the job has claimed.
+        log: the last lines logged by a job that ended before the run did, last line first.
     """
 
     id: str
@@ -87,17 +87,17 @@ class JobState:
 
 
 States = Mapping[tuple[str, int], JobState]
-"""State of each job, keyed by the name of its submission and its number."""
+"""State of each job, keyed by submission name and job number."""
 
 
 class Backend(ABC):
-    """Submits arrays of jobs, each under a unique name, and follows them.
+    """Base class of backends, which submit arrays of jobs under unique names and follow them.
 
     Attributes:
-        name: its name for users.
+        name: the name that users type.
         options: the options that the user set.
-        is_here: whether workers run on this machine, and end with the command.
-        submissions: the number of jobs of each submission of the run, by name.
+        is_here: whether workers run on this machine and end with the command.
+        submissions: the number of jobs in each submission of the run, keyed by name.
     """
 
     name: ClassVar[str]
@@ -110,36 +110,41 @@ class Backend(ABC):
 
     @abstractmethod
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command; `scratch` is a folder for logs and the scheduler's files.
+        """Submit a job for each command.
 
-        Raises ParibusError in the scheduler's words.
+        Args:
+            name: the name of the submission.
+            commands: the command lines of the jobs.
+            scratch: a folder for logs and the scheduler's files.
+
+        Raises ParibusError with the scheduler's message.
         """
 
     @abstractmethod
     def states(self, names: Collection[str]) -> States:
-        """Ask the scheduler once for all jobs of these submissions that it knows."""
+        """Query the scheduler once, and return the states of the jobs in these submissions."""
 
     @abstractmethod
     def cancel(self, names: Collection[str]) -> None:
-        """End all jobs of these submissions, queued or running, and no others."""
+        """Cancel all queued or running jobs in these submissions, and no others."""
 
     def workers(self, devices_per_trial: int) -> int | None:
-        """Return the number of concurrent trials of a worker; None lets the machine decide.
+        """Return how many trials a worker runs concurrently, or None to let the worker decide.
 
-        In a job, this is its number of GPUs (or cores) divided by the devices of a trial. Raises
-        ParibusError if a job has fewer GPUs than a trial needs.
+        The default for a job is its number of GPUs (or cores) divided by the devices per trial.
+        Raises ParibusError if a job has fewer GPUs than a trial needs.
         """
         options = self.options
         if options.gpus and devices_per_trial > options.gpus:
             raise ParibusError(
-                f"backend '{self.name}': resources.devices_per_trial = {devices_per_trial}, and "
+                f"backend '{self.name}': resources.devices_per_trial = {devices_per_trial}, but "
                 f"each job has gpus = {options.gpus}; set gpus = {devices_per_trial}, or use fewer "
                 "devices"
             )
         return options.workers or max((options.gpus or options.cpus or 1) // devices_per_trial, 1)
 
     def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> None:
-        """Submit jobs, or find those that an earlier command submitted."""
+        """Submit jobs, or use those that an earlier command submitted."""
         self._queue = queue
         workers = self.workers(devices_per_trial) or n_trials
         self._n_jobs = min(getattr(self.options, "jobs", 1), math.ceil(n_trials / workers))
@@ -171,15 +176,17 @@ class Backend(ABC):
             raise ParibusError(
                 f"{words}{hint}; finished trials are kept: run again to continue", code="system"
             )
-        LOGGER.warning("%s; others are started", words)
+        LOGGER.warning("%s; new ones are started", words)
         self._submit()
 
     def leave(self, *, is_interrupted: bool) -> None:
-        """Wait until all jobs have ended, and cancel those that do not; after Ctrl-C they
-        continue."""
+        """Wait until all jobs have ended, and cancel those that take too long.
+
+        After Ctrl-C, jobs in a scheduler continue to run.
+        """
         if is_interrupted and not self.is_here:
             LOGGER.warning(
-                "jobs go on without this command; `paribus cancel %s` ends them",
+                "jobs continue without this command; cancel them with `paribus cancel %s`",
                 self._queue.path.parent,
             )
             return
@@ -242,9 +249,9 @@ def log_of(queue: Queue, name: str, number: int) -> Path:
 
 
 def read_submissions(queue: Queue) -> dict[str, int]:
-    """Return the number of jobs of each submission, by name.
+    """Return the number of jobs in each submission, keyed by name.
 
-    Raises ParibusError for a name that is not ours, because `cancel` ends jobs by name.
+    Raises ParibusError if a name was not created by paribus, because `cancel` ends jobs by name.
     """
     path = queue.path / SUBMITTED
     if not is_regular(path):

@@ -1,6 +1,6 @@
 """`local`: one worker on this machine, which ends with the command.
 
-It has a child process per core of a CPU, or per GPU.
+It runs one child process per CPU core or per GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paribus.runs.processes import ending
 
 
 class Local(Backend):
-    """One worker process."""
+    """A backend with one worker process on this machine."""
 
     name = "local"
     Options = Retrying
@@ -27,7 +27,7 @@ class Local(Backend):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def workers(self, devices_per_trial: int) -> None:
-        """Return None: the machine decides how many trials run at the same time."""
+        """Return None: the worker decides how many trials run concurrently."""
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Start the worker."""
@@ -39,7 +39,7 @@ class Local(Backend):
             )
 
     def states(self, names: Collection[str]) -> States:
-        """Return the state of each worker: running, or how it ended."""
+        """Return the state of each worker: running, or ended with an exit code."""
         states = {}
         for name in names:
             process = self._processes[name]
@@ -49,12 +49,12 @@ class Local(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Ask workers to leave; their children write checkpoints first."""
+        """Ask workers to stop. Their children write checkpoints first."""
         for name in names:
             self._processes[name].terminate()
 
     def leave(self, *, is_interrupted: bool) -> None:
-        """Wait until the worker has ended, and kill it if it does not."""
+        """Wait until the worker has ended, and kill it if it takes too long."""
         super().leave(is_interrupted=is_interrupted)
         for process in self._processes.values():
             process.kill()

@@ -26,18 +26,18 @@ class RayOptions(JobOptions):
     address: str | None = None
     """Of its dashboard, such as "http://head:8265"; by default RAY_ADDRESS, or a cluster here."""
     resources: dict[str, float] = Field(default_factory=dict)
-    """Ray's own resources, by name."""
+    """Ray's custom resources, keyed by name."""
 
 
 class Ray(Backend):
-    """Jobs of Ray."""
+    """A backend that submits jobs to a Ray cluster."""
 
     name = "ray"
     Options = RayOptions
     _client: Any = None
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command; its name is its id, so it cannot be submitted twice."""
+        """Submit a job for each command. The name becomes the job's id, which Ray keeps unique."""
         for number, command in enumerate(commands):
             log = shlex.quote(str(scratch / f"{number}.log"))
             self._call(
@@ -50,7 +50,7 @@ class Ray(Backend):
             )
 
     def states(self, names: Collection[str]) -> States:
-        """Ask the cluster once."""
+        """Query the cluster once, and return the states of the jobs."""
         states = {}
         for job in self._call("list_jobs"):
             name, _, number = str(job.submission_id).rpartition("_")
@@ -65,7 +65,7 @@ class Ray(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Stop jobs that run or wait; each writes its checkpoints first."""
+        """Stop running and queued jobs. Running ones write checkpoints first."""
         for (name, number), state in self.states(names).items():
             if state.phase != "ended":
                 self._call("stop_job", f"{name}_{number}")
@@ -76,7 +76,7 @@ class Ray(Backend):
             from ray.job_submission import JobSubmissionClient  # type: ignore
         except ImportError:
             raise ParibusError(
-                "backend 'ray' needs Ray, which is not installed; pip install 'paribus[ray]'",
+                "backend 'ray' needs Ray, which is not installed; run pip install 'paribus[ray]'",
                 code="not_installed",
             ) from None
         try:

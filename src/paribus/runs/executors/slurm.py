@@ -1,8 +1,8 @@
 """`slurm`: arrays of SLURM jobs.
 
-The script of the array is in a scratch folder of the run. Before a job's time is over, SLURM
-signals it: its worker writes checkpoints, and the job is requeued under its own number, without the
-command that submitted it.
+The array's script is in a scratch folder of the run. Before a job's time limit, SLURM sends a
+signal: the worker writes checkpoints, and the job requeues itself under the same number, even if
+the command that submitted it has ended.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class SlurmOptions(JobOptions):
 
 
 class Slurm(Backend):
-    """Jobs of SLURM."""
+    """A backend that submits SLURM job arrays."""
 
     name = "slurm"
     Options = SlurmOptions
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit one array."""
+        """Submit one job array."""
         options: SlurmOptions = self.options
         flags = {
             "job-name": name,
@@ -101,7 +101,7 @@ class Slurm(Backend):
         _ask("sbatch", *words, str(write_script(scratch, commands, options.setup)))
 
     def states(self, names: Collection[str]) -> States:
-        """Ask `squeue` once."""
+        """Query `squeue` once, and return the states of the jobs."""
         output = _ask(
             *("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser()),
             *("-n", ",".join(names), "-o", FIELDS),
@@ -123,13 +123,13 @@ class Slurm(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """End jobs by name; each name belongs to one study."""
+        """Cancel jobs by name. Each name belongs to one study."""
         for name in names:
             _ask("scancel", "-u", getpass.getuser(), "-n", name)
 
 
 def write_script(scratch: Path, commands: Sequence[Sequence[str]], setup: Sequence[str]) -> Path:
-    """Write the script of an array in which each job runs one of `commands`; return its path."""
+    """Write the script of a job array and return its path. Each job runs one of `commands`."""
     cases = [f"{k}) {shlex.join(command)} & ;;" for k, command in enumerate(commands)]
     script = scratch / "job.sh"
     write_bytes(script, SCRIPT.format(setup="\n".join(setup), commands="\n".join(cases)).encode())
@@ -140,8 +140,8 @@ def _ask(*command: str) -> str:
     """Return the output of a SLURM program. Raises ParibusError with the program's message."""
     if shutil.which(command[0]) is None:
         raise ParibusError(
-            f"backend 'slurm': there is no {command[0]} on this machine; run on a login node of "
-            "the cluster, or omit --backend",
+            f"backend 'slurm': {command[0]} is not installed on this machine; run paribus on a "
+            "login node of the cluster, or omit --backend",
             code="not_installed",
         )
     try:
@@ -153,5 +153,5 @@ def _ask(*command: str) -> str:
     except subprocess.CalledProcessError as error:
         lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
         named = [line for line in lines if "error:" in line]
-        why = (named or lines or ["it said nothing"])[0].removeprefix("sbatch: error: ")
+        why = (named or lines or ["no error message"])[0].removeprefix("sbatch: error: ")
     raise ParibusError(f"backend 'slurm': {why}; run again to continue", code="system")
