@@ -373,7 +373,7 @@ def test_check_runs_each_arm_briefly_and_leaves_nothing(folder, monkeypatch):
     [
         ("crash", "", ("trial baseline/seed-1 failed: exit code 3", "CUDA error: out of luck")),
         ("quiet", "", ("'val_bpb'", "step 58 loss")),
-        ("sleep", "timeout_minutes = 0.005", ("its timeout",)),
+        ("sleep", "timeout_minutes = 0.005", ("timed out",)),
     ],
 )
 def test_a_trial_that_fails_stops_the_run(folder, do, also, words):
