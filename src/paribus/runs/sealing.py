@@ -34,9 +34,7 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
         except ParibusError:
             if not folder.is_finished:
                 if any(folder.path.glob("*")):
-                    raise folder.error(
-                        "manifest.json is missing, but other files exist; remove the folder"
-                    ) from None
+                    raise folder.error("manifest.json is missing") from None
                 raise
             _keep_repeat(folder, draft)
 

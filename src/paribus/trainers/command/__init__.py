@@ -1,5 +1,5 @@
-"""The trainer `command`: runs any program with a seed, and reads its scores.
+"""The trainer `command`, which runs any program with a seed and reads its scores.
 
-`sections` reads the study file, `sources` finds the code, `scores` reads numbers, `records`
+`sections` parses the study file, `sources` finds the code, `scores` reads numbers, `records`
 compares trials, and `trainer` runs them. Nothing here imports PyTorch.
 """

@@ -18,7 +18,7 @@ TRAIN_LOSS = "train_loss"
 
 
 class ProgramEnvironment(Record):
-    """machine.json of a trial of a command."""
+    """Format of machine.json, for trials of a command."""
 
     device: str
     processor: str
@@ -28,7 +28,7 @@ class ProgramEnvironment(Record):
 
 
 class ProgramTrial(TrialJson):
-    """trial.json of a trial of a command."""
+    """Format of trial.json, for trials of a command."""
 
     command: list[str]
     failed: str = ""
@@ -40,14 +40,14 @@ class ProgramTrial(TrialJson):
 
 @dataclass(frozen=True)
 class ProgramEvidence(checked.Evidence):
-    """The evidence of one trial, with its environment and its primary score."""
+    """Evidence of one trial, with its environment and its primary score."""
 
     environment: Mapping[str, Any]
     score: float | None
 
 
 class CommandRecords(RecordFormat):
-    """The records of the trainer `command`."""
+    """Record format of the trainer `command`."""
 
     def checks(self, registered: Mapping[str, Any]) -> checked.Checks:
         """Return the controls that compare two trials."""
@@ -80,7 +80,7 @@ def _compare(
     other: ProgramEvidence,
     declared: checked.Declared,
 ) -> Finding:
-    """Compare two trials by one control; a difference that is not declared breaks it."""
+    """Compare two trials by one control. An undeclared difference breaks the control."""
     return COMPARISONS[name](own, other, checked.declared_by(declared, *keys))
 
 
@@ -128,7 +128,7 @@ def _environment(
 
 
 def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    """Compare the steps of the scores or, without any, the steps of the last training losses."""
+    """Compare the steps of the scores, or of the last training losses if scores have no steps."""
     metric = own.trial["deciding"]
     steps = [record.trial.get("last_steps", {}) for record in (own, other)]
     name = metric if any(metric in known for known in steps) else TRAIN_LOSS

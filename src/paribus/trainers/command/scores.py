@@ -1,7 +1,7 @@
-"""The scores of a trial: read from its output, a file or its report, and verified.
+"""The scores of a trial, read from its output, a file or its report, and their verification.
 
-Records keep the output and the report of `paribus.trial`. A file that the program wrote stays in
-`runs`.
+The sealed record contains the output and the report of `paribus.trial`. Files that the program
+wrote stay in `runs`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,15 @@ Digest = Annotated[str, Field(max_length=64)]
 
 @dataclass
 class Finder:
-    """The values of one metric so far: the value that counts, and a curve of bounded length.
+    """Collector of a metric's values: the value that counts, and a curve of bounded length.
 
     Attributes:
+        source: where the values are read.
         n: the number of values.
-        unread: the text that was found instead of a number, if any.
+        value: the value at the last step, or None before the first value.
+        step: the step of `value`, or None if it is unknown.
+        points: the curve, as (step, value).
+        unread: the text that was found instead of a number, or "".
     """
 
     source: MetricSource
@@ -53,7 +57,7 @@ class Finder:
     unread: str = ""
 
     def read_line(self, line: str) -> None:
-        """Add the value in a printed line, if it has one."""
+        """Add the value in a printed line, if the line contains one."""
         match = re.search(self.source.stdout, line) if self.source.stdout else None
         if match is None:
             return
@@ -65,14 +69,14 @@ class Finder:
         self.add(f"{match[group]} {rest}".rstrip(), named.get("step"))
 
     def read_rows(self, rows: Iterable[Any], key: str, step: str) -> None:
-        """Add the values of JSON rows under `key`, a dotted path; null counts as NaN."""
+        """Add the values under `key`, a dotted path, in JSON rows. null counts as NaN."""
         for row in rows:
             for content in contents(row, key):
                 value = math.nan if content is None else content
                 self.add(value, next(iter(contents(row, step)), None))
 
     def add(self, content: Any, step: Any) -> None:
-        """Add a value; a text without a number invalidates the last value."""
+        """Add a value. If it is not a number, all earlier values are discarded."""
         value, step = number(content), number(step)
         if value is None:
             self.unread = str(content)[:80]
@@ -88,7 +92,7 @@ class Finder:
 
 
 def number(text: Any) -> float | None:
-    """Return the number in a text or JSON value, including NaN; None if there is no number.
+    """Return the number in a text or JSON value, which may be NaN, or None if there is none.
 
     A comma is accepted only between thousands, because 0,985 may have a decimal comma.
     """
@@ -100,7 +104,7 @@ def number(text: Any) -> float | None:
 
 
 def contents(row: Any, key: str) -> list[Any]:
-    """Return [value] of a table under a key or a dotted path; an empty list if it is missing."""
+    """Return [value] for a key or dotted path in a table, or [] if the key is missing."""
     if not isinstance(row, dict):
         return []
     if key in row:
@@ -110,14 +114,14 @@ def contents(row: Any, key: str) -> list[Any]:
 
 
 class Batches(BaseModel):
-    """The digest of the first batches of a program."""
+    """The digest of a program's first training batches, and their number."""
 
     batches: int
     digest: Digest
 
 
 class ReportLine(BaseModel):
-    """A line of a report; unknown keys are ignored."""
+    """A line in a report. Unknown keys are ignored."""
 
     step: int | float | None = None
     log: dict[str, Any] = {}
@@ -131,9 +135,10 @@ class Report:
     """The report that a program wrote with `paribus.trial`.
 
     Attributes:
-        results, logged: rows of JSON with their `step`, in order.
-        batches: {n: digest of the first n training batches}.
-        initial: digests of parameters by name.
+        results: the reported JSON rows, each with its `step`, in order.
+        logged: the logged JSON rows, each with its `step`, in order.
+        batches: digests of the first n training batches, keyed by n.
+        initial: digests of the initial parameters, keyed by name.
     """
 
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -143,9 +148,9 @@ class Report:
 
 
 def read_report(folder: Path) -> Report:
-    """Return the report in the folder of a trial, skipping truncated and foreign lines.
+    """Return the report in a trial's folder. Truncated and invalid lines are skipped.
 
-    Raises ParibusError if it cannot be read.
+    Raises ParibusError if the report cannot be read.
     """
     report, path = Report(), folder / REPORTED
     for content in read_bytes(path, RECORD_BYTES).splitlines() if is_regular(path) else ():
@@ -166,21 +171,21 @@ def read_report(folder: Path) -> Report:
 
 
 def metrics_of(study: Study) -> dict[str, CommandMetric]:
-    """Return the metrics of a command's study."""
+    """Return the metrics that a command's study declares, keyed by name."""
     return (study.model_extra or {})["metrics"]
 
 
 def finders_of(study: Study) -> dict[str, Finder]:
-    """Return a `Finder` for each number of a trial."""
+    """Return a `Finder` for each metric and the training loss of a trial, keyed by name."""
     finders = {name: Finder(metric) for name, metric in metrics_of(study).items()}
     loss = study.program.train_loss
     return finders | ({TRAIN_LOSS: Finder(loss)} if loss else {})
 
 
 def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) -> None:
-    """Read a number that is not printed, from its file in `out` or from the program's report.
+    """Read a metric that is not printed, from its file in `out` or from the program's report.
 
-    `where` names the trial in errors. Raises ParibusError if it cannot be read.
+    `where` names the trial in errors. Raises ParibusError if the file cannot be read.
     """
     source = finder.source
     key = source.key or name
@@ -193,8 +198,10 @@ def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) 
 
 
 def _rows(path: Path, where: str) -> list[Any]:
-    """Return the rows of a file of CSV, JSON lines or one JSON value. Raises ParibusError if it
-    cannot be read."""
+    """Return the rows in a file of CSV, JSON Lines or a single JSON value.
+
+    Raises ParibusError if the file cannot be read.
+    """
     missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
     content = read_bytes(path, RECORD_BYTES, missing=missing)
     if path.suffix == ".csv":
@@ -211,7 +218,7 @@ def _rows(path: Path, where: str) -> list[Any]:
 
 
 def verified(results: Results) -> tuple[list[str], list[str]]:
-    """Read the scores of trials again; return findings and descriptions of the checks."""
+    """Read the scores of all trials again. Returns findings, and descriptions of the checks."""
     findings: list[str] = []
     trials = [t for t in results.finished if not t.read_json("trial.json").get("failed")]
     for trial in trials:
@@ -225,7 +232,7 @@ def verified(results: Results) -> tuple[list[str], list[str]]:
 
 
 def _findings(study: Study, folder: TrialFolder) -> list[str]:
-    """Return the scores that differ from those in the sealed log and report."""
+    """Return a finding for each score that differs from the sealed log or report."""
     finders, report = finders_of(study), read_report(folder.path)
     output = read_bytes(folder.path / LOG, RECORD_BYTES * 8).replace(b"\r", b"\n")
     for line in filter(None, map(clean_line, output.split(b"\n"))):
@@ -241,6 +248,6 @@ def _findings(study: Study, folder: TrialFolder) -> list[str]:
         value = finder.value if finder.value is not None and math.isfinite(finder.value) else None
         if value != scores.get(name):
             findings.append(
-                f"trial {folder.label}: {name} is {scores.get(name)}, and its records give {value}"
+                f"trial {folder.label}: {name} is {scores.get(name)}, but its records give {value}"
             )
     return findings

@@ -73,7 +73,7 @@ class MetricSource(Part):
         return self
 
     def _require_nan(self) -> None:
-        """Refuse a group that matches only digits: it would skip nan and keep an earlier number."""
+        """Raise ValueError for a group that cannot match nan: it would keep an earlier number."""
         group = GROUP.search(self.stdout, max(self.stdout.find("(?P<value>"), 0))
         with contextlib.suppress(re.error):  # a bracket within a class
             if group and not re.fullmatch(group[1], "nan"):
@@ -145,7 +145,7 @@ class CommandMetric(MetricSource):
     """The smallest change worth detecting, as of any endpoint."""
 
     def declared(self, name: str) -> Metric:
-        """Return the declaration of the metric for the records."""
+        """Return the metric as it is declared to `paribus`."""
         label = self.label or readable(name)
         return Metric(
             name, label, self.unit, self.better, "evaluation", self.digits, scale=self.scale
@@ -163,13 +163,13 @@ class Sections(Part):
 
 
 class CommandSetting(TrialSetting, Part):
-    """The settings of the trials of an arm."""
+    """The settings that an arm's trials run with."""
 
     program: ArmProgram
     set: dict[str, Value] = Field(default_factory=dict)
 
     def values(self, arm: str, seed: str, folder: str, config: str) -> dict[str, str]:
-        """Return the values of placeholders."""
+        """Return the values of placeholders, keyed by name."""
         values = (seed, arm, folder, config, sys.executable)
         own = {key: str(value) for key, value in self.set.items()}
         return own | dict(zip(BUILT_IN_NAMES, values, strict=True))
@@ -180,12 +180,12 @@ class CommandSetting(TrialSetting, Part):
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace `{name}` by its value, and `{{name}}` by `{name}`."""
+    """Replace `{name}` with its value, and `{{name}}` with `{name}`."""
     return PLACEHOLDER.sub(lambda match: values[match[2]] if match[2] else match[0][1:-1], text)
 
 
 def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[str, str]) -> None:
-    """Raise ParibusError for a placeholder without a value, and for an unused key of [set].
+    """Raise ParibusError for a placeholder without a value, or for an unused key in [set].
 
     Both arguments are keyed by arm; an arm's template is the text of its `config`.
     """
@@ -204,7 +204,7 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
                 )
             used.add(name)
     for key in sorted(keys & set(BUILT_IN_NAMES)):
-        raise ParibusError(f"set.{key} is a name of paribus; choose another", code="conflict")
+        raise ParibusError(f"set.{key} is a reserved name; rename it", code="conflict")
     for key in sorted(keys - used):
         raise ParibusError(
             f"set.{key} is not used, so it would change no trial; write {{{key}}} in the "
@@ -213,14 +213,14 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
 
 
 class CommandFormat(StudyFormat):
-    """Reads the sections of studies of commands."""
+    """Study format of the trainer `command`."""
 
     model, setting_model = Sections, CommandSetting
     is_closed = False  # [set] has the keys that its study states
     free = (("program", "env"), ("program", "declares"))
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return a study file's table in the form of a study. Raises ParibusError."""
+        """Convert a study file's table to the form of a loaded study. Raises ParibusError."""
         if isinstance(table.get("trainer"), dict):
             table = _from_file(table)
         try:
@@ -238,7 +238,7 @@ class CommandFormat(StudyFormat):
         return [(re.sub(r"^trainer\.", "program.", key), value) for key, value in overrides.items()]
 
     def word(self, problem: str) -> str:
-        """Return a problem with a file's name of `program`."""
+        """Return a message in which `program` is called `trainer`, as in the study file."""
         return re.sub(r"\bprogram(?=[.:])", "trainer", problem)
 
     def shared(self, study: Study) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class CommandFormat(StudyFormat):
             )
 
     def tuning_problem(self, key: str) -> str:
-        """Return the reason why a key cannot be tuned; empty if it can."""
+        """Return the reason why a key cannot be tuned, or "" if it can."""
         if key.startswith("set."):
             return ""
         return f"tuning has '{key}'; only keys of [set] of a command can be tuned"
@@ -268,7 +268,7 @@ class CommandFormat(StudyFormat):
 
 
 def _from_file(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a study file's table without its short forms. Raises ParibusError."""
+    """Expand the short forms in a study file's table. Raises ParibusError."""
     for key, name in (("program", "[trainer]"), ("endpoints", "[metrics.NAME]")):
         if key in table:
             raise ParibusError(f"{key} of a command must be set only in {name}", code="conflict")
@@ -285,7 +285,7 @@ def _from_file(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arm(arm: Any) -> Any:
-    """Return an arm whose short keys are dotted overrides: `ref` is "program.ref"."""
+    """Convert an arm's short keys to dotted overrides: `ref` becomes "program.ref"."""
     if not isinstance(arm, dict) or not isinstance(arm.get("set", {}), dict):
         return arm
     short = [key for key in ArmProgram.model_fields if key in arm]
@@ -298,7 +298,7 @@ def _arm(arm: Any) -> Any:
 
 
 def _dotted(values: Any) -> Any:
-    """Return a flat table with dotted keys: `lr` becomes "set.lr"."""
+    """Prefix keys with "set." unless they name a section: `lr` becomes "set.lr"."""
     if not isinstance(values, dict):
         return values
     tables = ("trainer.", "program.", "set.")

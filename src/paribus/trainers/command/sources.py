@@ -36,11 +36,12 @@ class Source:
 
     Attributes:
         folder: the working directory of the program, if it does not run in a copy.
-        top: the top of the repository; None without one.
-        commit: the commit that is checked out; empty without a repository.
-        uncommitted: the digest of uncommitted changes; empty for none.
-        files: without a repository, digests of the files that the command names and their imports.
-        changed: the names of the files with uncommitted changes.
+        top: the root of the repository, or None outside of a repository.
+        commit: the commit that is run, or "" outside of a repository.
+        uncommitted: the digest of uncommitted changes, or "" if there are none.
+        files: outside of a repository, the digests of the files that the command names and of their
+            imports.
+        changed: the names of files with uncommitted changes.
     """
 
     folder: Path
@@ -52,21 +53,27 @@ class Source:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The registered form."""
+        """The source as a dict, as it is registered."""
         names = ("commit", "uncommitted", "files")
         return {name: value for name in names if (value := getattr(self, name))}
 
     @property
     def evidence(self) -> str:
-        """A line that is the same for equal sources; empty if nothing is known."""
+        """A line that is the same for equal sources, or "" if nothing is known."""
         texts = {k: v if isinstance(v, str) else digest(v) for k, v in self.record.items()}
         return ", ".join(f"{name} {text[:SHORT]}" for name, text in texts.items())
 
 
 def find_source(study: Study, arm: str, registered: str = "") -> Source:
-    """Return the code that the trials of an arm run. Raises ParibusError.
+    """Return the code that the trials of an arm run.
 
-    `registered` is the commit that a `ref` named at registration, because a branch may have moved.
+    Args:
+        study: the study.
+        arm: the name of the arm.
+        registered: the commit that the arm's `ref` named at registration, or "". A branch may have
+            moved since.
+
+    Raises ParibusError if the folder or the commit does not exist.
     """
     program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
@@ -79,7 +86,7 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
         if program.ref:
             raise ParibusError(
                 f"arm '{arm}' has a ref, but {folder} is not in a git repository with a commit "
-                f"({error}); arms without one differ by [set], command, env or folder",
+                f"({error}); use [set], command, env or folder instead",
                 code="unsupported",
             ) from None
         return Source(folder, files=_file_digests(program, folder))
@@ -94,9 +101,9 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
 
 
 def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
-    """Return the working directory of an arm's program; `home` is the folder of copies.
+    """Return the working directory of an arm's program, and copy its repository if necessary.
 
-    An existing copy is used if its files are unchanged.
+    An existing copy in `home` is used if its files are unchanged.
     """
     if not study.setting(arm).program.ref or source.top is None:
         return source.folder
@@ -109,7 +116,7 @@ def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
             git(source.top, "clone", "-qsn", "--template=", str(source.top), str(new))
             git(new, "checkout", "--quiet", "--detach", source.commit)
     if not (copy / below).is_dir():
-        raise ParibusError(f"arm '{arm}': {below} is not in its commit; commit it", code="missing")
+        raise ParibusError(f"arm '{arm}': {below} is not in its commit; add it", code="missing")
     return copy / below
 
 
@@ -118,7 +125,7 @@ def _commit(top: Path, ref: str, arm: str) -> str:
         return git(top, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
     except ParibusError:
         raise ParibusError(
-            f"arm '{arm}': ref = '{ref}' is not a commit of {top}; `git branch` lists names",
+            f"arm '{arm}': ref = '{ref}' is not a commit in {top}; list branches with `git branch`",
             code="unknown",
         ) from None
 
@@ -147,7 +154,7 @@ def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
 
 
 def git(folder: Path, *words: str) -> bytes:
-    """Return the output of git. Raises ParibusError if it fails."""
+    """Run git in a folder and return its output. Raises ParibusError if git fails."""
     # In a hook of git, its variables are about another repository.
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}

@@ -1,4 +1,4 @@
-"""The trainer `command`: runs a program for each trial, and reads its scores."""
+"""The trainer `command`, which runs a program for each trial and reads its scores."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Job:
     """A trial that a program runs.
 
     Attributes:
-        home: the folder that it runs in, used by no other worker; `{folder}` is its folder `out`.
-        kept: the place of that folder after the program has ended.
-        config: the path and the text of its configuration file, if it has one.
-        controls: the evidence, by name of the control.
+        home: the trial's folder, used by no other worker. `{folder}` is its subfolder `out`.
+        kept: the path of that folder after the program has ended.
+        config: the path and text of the configuration file, or None if the arm has none.
+        controls: the evidence, keyed by name of the control.
         environment: the content of machine.json.
-        finders: the finders of its numbers, by name.
-        n_attempts: how often it was started.
+        finders: the collectors of metric values, keyed by name.
+        n_attempts: the number of times the program was started.
     """
 
     study: Study
@@ -87,11 +87,11 @@ class Job:
 
 
 class Command:
-    """Runs the program that a study names.
+    """Trainer that runs the program that a study names.
 
     Args:
-        home: the results folder of the study, which holds copies of repositories during a run.
-        context: the context of the child process that runs a trial; None if no trial is run.
+        home: the study's results folder, which contains copies of repositories during a run.
+        context: the context of the child process that runs a trial, or None if no trial is run.
     """
 
     def __init__(self, home: Path, *, context: Context | None = None) -> None:
@@ -104,12 +104,12 @@ class Command:
         self._sources: dict[tuple[Any, ...], sources.Source] = {}
 
     def into(self, folder: ResultsFolder) -> Command:
-        """Return a copy for the trials of `folder`, that of a study or of its tuning."""
+        """Store trials in `folder`, which belongs to the study or its tuning, and return self."""
         self._folder = folder
         return self
 
     def declare(self, study: Study) -> Declaration:
-        """Return the metrics and controls of its trials. Raises ParibusError on bad sections."""
+        """Declare the study's metrics and controls. Raises ParibusError if a section is invalid."""
         settings = {arm: study.setting(arm) for arm in study.arms}
         templates = {arm: t for arm in settings if (t := _template(study, settings[arm]))}
         sections.require_filled(settings, templates)
@@ -127,8 +127,7 @@ class Command:
         return Declaration(metrics, controls, must_be_finite=study.primary.metric, about=record)
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Run the program for each of `trials`, and yield each record when the program has
-        ended."""
+        """Run the program for each trial, and yield its record when the program has ended."""
         program = study.program
         limit = None if program.timeout_minutes is None else 60 * program.timeout_minutes
         for trial in trials:
@@ -138,7 +137,7 @@ class Command:
             try:
                 while ending.is_failed and job.n_attempts <= program.retries:
                     LOGGER.warning(
-                        "%s failed (%s); started again, %d of %d times",
+                        "%s failed (%s); starting it again (%d of %d)",
                         *(job.label, ending, job.n_attempts, program.retries),
                     )
                     self._sources.clear()
@@ -159,7 +158,7 @@ class Command:
             _tidy(job.kept)  # it is sealed
 
     def try_briefly(self, study: Study) -> dict[str, str]:
-        """Run the first seed of each arm for some seconds; return what was seen, by arm.
+        """Run the first seed of each arm for some seconds, and describe its output, keyed by arm.
 
         Raises ParibusError if a program fails, or ends without a value for a metric.
         """
@@ -179,7 +178,7 @@ class Command:
         return seen
 
     def require_unchanged(self, study: Study, folder: ResultsFolder, arms: Iterable[str]) -> None:
-        """Raise ParibusError if the code of an arm differs from the one registered in `folder`."""
+        """Raise ParibusError if an arm's code differs from the code registered in `folder`."""
         registered = (read_registration(folder) or {}).get(TRAINER, {}).get("program")
         if registered is None:
             return
@@ -211,7 +210,7 @@ class Command:
             self._context.report(event, **content)
 
     def _job(self, study: Study, trial: Trial) -> Job:
-        """Return a trial with its command, in which placeholders are replaced by values."""
+        """Return the job for a trial, with placeholders replaced by their values."""
         (arm, seed), place = trial, Path(OUTPUTS, trial[0], f"seed-{trial[1]}")
         home, kept = self._scratch / place, self._folder.path.absolute() / place
         setting, program = study.setting(arm), study.setting(arm).program
@@ -283,8 +282,8 @@ class Command:
             )
         except OSError as error:
             raise ParibusError(
-                f"{job.label} cannot be started: {error}; name a program by its path, or by "
-                "{python} for the Python that runs paribus",
+                f"{job.label} cannot be started: {error}; give the program's path, or {{python}} "
+                "for the Python that runs paribus",
                 code="system",
             ) from None
 
@@ -292,7 +291,7 @@ class Command:
 def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
     """Return the record of a trial that has ended.
 
-    Raises ParibusError for missing values and, unless `accept`, for a program that failed.
+    Raises ParibusError if values are missing or, unless `accept`, if the program failed.
     """
     if ending.is_failed and not accept:
         raise ParibusError(f"{job.label} failed: {ending};{_printed(ending)}", code="own_code")
@@ -332,7 +331,7 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
 
 
 def _tidy(home: Path) -> None:
-    """Remove files that the sealed records contain; keep what the program wrote."""
+    """Remove files that the sealed record contains. Other files of the program are kept."""
     for name in (LOG, REPORTED):
         (home / name).unlink(missing_ok=True)
     for folder in (home / scores.OUT, home, home.parent, home.parent.parent):
@@ -341,11 +340,11 @@ def _tidy(home: Path) -> None:
 
 
 def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -> None:
-    """Raise ParibusError if a successful trial has no value for a number."""
+    """Raise ParibusError if a successful trial has no value for a metric."""
     if finder.n:
         return
     place = finder.source.stdout or finder.source.file or "a call of paribus.trial.report"
-    unread = f" '{finder.unread}' is not a number that it reads whole;" if finder.unread else ""
+    unread = f" '{finder.unread}' is not a complete number;" if finder.unread else ""
     raise ParibusError(
         f"{job.label} ended ({ending}) without a value of '{name}', which is read from {place};"
         f"{unread}{_printed(ending)}",
@@ -354,17 +353,19 @@ def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -
 
 
 def _printed(ending: Ending) -> str:
-    """Return the last lines of a program's output, as the end of a sentence."""
+    """Return the last lines of a program's output, as the end of a message."""
     if not ending.last:
         return " it printed nothing"
     return f" its last lines: {' | '.join(line[-160:] for line in ending.last)}"
 
 
 def _template(study: Study, setting: sections.CommandSetting) -> str:
-    """Return the text of an arm's configuration template, or "" without one. Raises
-    ParibusError."""
+    """Return the text of an arm's configuration template, or "" if it has none.
+
+    Raises ParibusError if the file cannot be read.
+    """
     if not setting.program.config:
         return ""
     path = study.folder / setting.program.config
-    missing = f"trainer.config: no file {path}; it is relative to the study file"
+    missing = f"trainer.config: {path} does not exist; give a path relative to the study file"
     return read_text(path, CODE_BYTES, missing=missing)
