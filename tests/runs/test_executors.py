@@ -24,7 +24,7 @@ def test_a_file_names_a_backend_and_the_command_line_comes_first(tmp_path):
     assert isinstance(backend, Slurm)
     assert (backend.options.gpus, backend.options.jobs, backend.options.time) == (1, 4, "12:00:00")
     file.write_text("gpus = 1")
-    with refused("value", match="no backend"):
+    with refused("value", match="unknown backend"):
         find_backend(str(file))
 
 
