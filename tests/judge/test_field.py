@@ -370,3 +370,15 @@ def test_runs_that_spent_the_same_are_no_copies(tmp_path):
     section = RunsSection(step="step")
     reading = read([str(tmp_path)], section=section, scores=["val_loss"])
     assert len(reading.runs) == 3 and not reading.copies
+
+
+def test_an_arm_that_no_log_states_is_refused(tmp_path):
+    for arm, seed in ((arm, seed) for arm in ("base", "new") for seed in range(5)):
+        folder = tmp_path / f"{arm}-seed{seed}"
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text(
+            json.dumps({"log_history": [{"step": 1, "eval_loss": 3 + seed / 10}], "max_steps": 1})
+        )
+    files = str(tmp_path / "*" / "trainer_state.json")
+    with refused("value", match="nowhere"):
+        judge(files, arm="nowhere", score="eval_loss", baseline="base")

@@ -23,6 +23,7 @@ from paribus.readers.facts import (
     values_of,
 )
 from paribus.readers.port import (
+    FROM_PATH,
     NOT_FINISHED,
     Run,
     Value,
@@ -69,6 +70,8 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
         for run in runs:
             if nested in run.facts:
                 run.facts["seed"] = run.facts[nested]
+    if section.arm not in ("arm", *FROM_PATH) and not any(run.is_row for run in runs):
+        _require_fact("arm", section.arm, runs)
     for condition in section.where:
         name, _, value = condition.partition("=")
         values = sorted(map(cell_text, _require_fact("where", name, runs)))

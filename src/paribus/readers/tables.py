@@ -74,7 +74,7 @@ def read_program_table(step: str, source: Source) -> Iterable[Run]:
         source: the file.
     """
     data, section = read_table(source), source.section
-    if not (section.step or section.item or {section.arm, section.seed} & {*data.column_names}):
+    if not (section.step or section.item):
         section = section.model_copy(update={"step": step})
     return runs_of(data, section, source.scores, source.path)
 

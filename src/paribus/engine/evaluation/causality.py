@@ -108,7 +108,9 @@ def require_causal(where: str, model: GPT, setting: Setting, dataset: Dataset) -
             reading = test(deepcopy(model).double())
         except Exception:  # it fails there too, or a device or a module has no float64
             raise error from None
-        return Reading(max(error.nats, reading.nats), reading.positions)
+        # Infinite: logits overflow float32, as of a trial that diverged.
+        nats = max(error.nats, reading.nats) if math.isfinite(error.nats) else reading.nats
+        return Reading(nats, reading.positions)
 
 
 @torch.no_grad()
