@@ -54,13 +54,13 @@ class JobOptions(Retrying):
     """Options that every scheduler has."""
 
     jobs: Count = 16
-    """How many run at the same time, at most."""
+    """The largest number of jobs that run at the same time."""
     workers: Count | None = None
     """Trials at the same time in a job; by default one for each GPU or core that it asks for."""
     gpus: Annotated[int, Field(ge=0)] = 0
-    """Of each job."""
+    """Number of GPUs for each job."""
     cpus: Count | None = None
-    """Cores of a job; by default one for each worker."""
+    """Number of cores for each job; by default one for each worker."""
 
 
 @dataclass(frozen=True)

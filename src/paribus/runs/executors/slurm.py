@@ -51,9 +51,9 @@ class SlurmOptions(JobOptions):
     """Resources and options of each SLURM job."""
 
     partition: str | None = None
-    """By default the cluster's own."""
+    """Partition to submit to; by default the cluster's."""
     account: str | None = None
-    """What its hours are charged to."""
+    """Account to charge."""
     qos: str | None = None
     """Quality of service."""
     time: int | str | datetime.time = 1440

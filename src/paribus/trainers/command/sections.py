@@ -56,7 +56,7 @@ class MetricSource(Part):
     key: Word = ""
     """The name of the number there, with dots for tables in tables; by default the metric's."""
     step: Word = ""
-    """The name of the step there; it makes a curve of it."""
+    """The name of the step in the file. With it, the values make a curve."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -132,7 +132,7 @@ class CommandMetric(MetricSource):
     label: Annotated[str, Field(max_length=LONGEST)] = ""
     """What readers are shown; by default its name."""
     unit: Annotated[str, Field(max_length=LONGEST)] = ""
-    """Of its values."""
+    """Which direction of its values is better."""
     digits: Annotated[int, Field(ge=0, le=12)] = 4
     """Decimal places that are shown."""
     scale: Scale = "linear"
