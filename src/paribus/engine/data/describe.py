@@ -1,4 +1,4 @@
-"""Counts of held-out text that the training text repeats, and of text that a trial trains on."""
+"""Statistics of the text: held-out text repeated in training, and the text that a trial uses."""
 
 from __future__ import annotations
 

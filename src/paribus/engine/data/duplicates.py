@@ -37,13 +37,13 @@ END = b"\xff"  # of a document; UTF-8 has no such byte
 
 
 def passages(document: str) -> list[str]:
-    """Split a document at blank lines and return its passages, without short ones."""
+    """Split a document into passages at blank lines, dropping short ones."""
     texts = (segment.strip() for segment in _SEGMENT.findall(document))
     return [text for text in texts if len(text) >= MIN_PASSAGE_CHARACTERS]
 
 
 def sketches(texts: Iterable[str]) -> list[Any]:
-    """Return a MinHash sketch of each text, ignoring case and kinds of whitespace."""
+    """Return a MinHash sketch of each text, ignoring case and differences in whitespace."""
     # Imported here, since reading a finished study does not need it.
     from rensa import RMinHash  # type: ignore
 
@@ -185,7 +185,7 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
 
 
 def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
-    """Yield `documents` without the lines in which a run in `runs` ends.
+    """Yield `documents`, removing each line in which a run in `runs` ends.
 
     A line of more than 1,000 characters is treated as several lines.
 

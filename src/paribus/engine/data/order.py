@@ -82,9 +82,9 @@ class Windows:
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
-    """Return the window index of each item, int64, if every epoch uses all `n` windows once.
+    """Return the window index of each item, [B] int64, for epochs of `n` windows.
 
-    Item i is window number i mod n in epoch i div n.
+    Item i is the (i mod n)-th window in epoch i div n.
     """
     epochs, places = np.divmod(items, n)
     result = np.empty(len(items), np.int64)
@@ -126,7 +126,7 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -> np.ndarray:
-    """Return the starts of windows packed by documents, [n] uint64, in text order.
+    """Return the starts of windows that begin with documents, [n] uint64, in text order.
 
     A window begins with a document and is filled with the following ones. The next window begins
     with the first document that did not fit, so every document of up to seq_len + 1 tokens is
@@ -210,7 +210,7 @@ class Mixture:
 
 @cache
 def _schedule(parts: tuple[int, ...]) -> np.ndarray:
-    """Return the order in which sources provide windows, [M] source indices.
+    """Return the source of each window in a period, [M], as an index.
 
     Among the first j windows, each source's count differs from its share of j by less than one
     (Tijdeman 1980, The chairman assignment problem): among the sources that may be chosen without

@@ -1,4 +1,4 @@
-"""Texts to tokenize: one pass computes digest and counts, a second one the tokens."""
+"""Texts to tokenize: a first pass computes their digests and counts, a second one the tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scan:
 
     @property
     def places(self) -> int:
-        """Length of the text, in the positions that `Text.part` uses."""
+        """Length of the text in positions, as defined by `Text.part`."""
         return self.n_characters + (self.n_documents if self.n_documents > 1 else 0)
 
 

@@ -1,4 +1,4 @@
-"""Splits of a text into training, validation and test part; the test part is sealed at first.
+"""Training, validation and test splits of a text; the test split is sealed until the verdict.
 
 Boundaries are positions in the text, so every tokenizer is evaluated on the same bytes.
 """
@@ -33,7 +33,7 @@ Rates = dict[str, int]
 
 @dataclass(frozen=True)
 class SealedPart:
-    """Test text that training, evaluation and tasks do not use before it is opened.
+    """Test text that training, evaluation and tasks cannot use before it is opened.
 
     Attributes:
         text: digest and counts of the text.
@@ -44,7 +44,7 @@ class SealedPart:
 
 
 def open_test(test: SealedPart | None, opened: Mapping[str, str]) -> Tokens:
-    """Return the tokens of the test part, after it was opened.
+    """Return the tokens of the test part, once its opening is on record.
 
     Args:
         test: sealed part of the study's text, if any.
@@ -110,7 +110,10 @@ class Texts:
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
-        """Scan all texts. Raises ParibusError if one is missing or cannot be tokenized."""
+        """Scan all texts of `data`.
+
+        Raises ParibusError if a text is missing or cannot be tokenized.
+        """
         sources = {CORPUS: data} | {name: data.for_source(name) for name in data.other_sources}
         for name, path in ((VALIDATION, data.validation_path), (TEST, data.test_path)):
             if path is not None:
@@ -138,7 +141,10 @@ class Texts:
 
     @property
     def has_ends(self) -> bool:
-        """Whether documents end with an end-of-document token: any text has several documents."""
+        """Whether documents end with an end-of-document token.
+
+        This is the case if any text has several documents.
+        """
         return any(scan.n_documents > 1 for scan in self.scans.values())
 
     def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:

@@ -269,8 +269,8 @@ class BpeTokenizer(Tokenizer):
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         if not 0 < len(vocabulary) <= max(vocabulary.values()) + 1 <= MOST_TOKENS:
             raise ParibusError(
-                f"the vocabulary of {file} is invalid, because it has no tokens, repeated ids or "
-                f"ids above {MOST_TOKENS - 1:,}; number its tokens from 0"
+                f"the vocabulary of {file} has no tokens, repeated ids, or ids above "
+                f"{MOST_TOKENS - 1:,}; number its tokens from 0"
             )
         tokenizer.no_truncation()
         tokenizer.no_padding()

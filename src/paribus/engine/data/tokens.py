@@ -17,7 +17,7 @@ CHUNK_TOKENS = 2**20  # read at a time by what goes through a whole text
 
 
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
-    """Yield `tokens` in chunks of `size`, each extended by up to `overlap` tokens of the next."""
+    """Yield `tokens` in chunks of `size`, each followed by up to `overlap` tokens of the next."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size + overlap]
 

@@ -80,7 +80,7 @@ class Division:
         return {"kind": self.kind, "items": self.items, "blocks": self.n_blocks}
 
     def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:
-        """Return the sum of each column over each block, one array [n_blocks] per column.
+        """Return the sum of each column over the tokens in each block, [n_blocks] per column.
 
         Args:
             place: position of the first token in the columns, at least 1.

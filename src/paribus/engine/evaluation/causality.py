@@ -35,7 +35,7 @@ from paribus.rng import stream
 
 CAUSES = {
     "other rows": "logits depend on other rows of the batch; compute each row independently",
-    "later tokens": "logits depend on tokens after it; use only the tokens up to the position",
+    "later tokens": "logits depend on tokens after it; use only tokens up to this position",
 }
 MOST_ROWS, MOST_TOKENS = 16, 2**10  # of a batch, of at least two rows
 LEAST_PLACES = 16  # positions from which tokens are changed
@@ -180,9 +180,9 @@ def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT
     largest = float(differences(model(tokens_BT).flatten(0, 1), apart).max())
     if largest > tolerance(setting):
         raise NotCausalError(
-            f"{where}: a log-probability with a key-value cache differs by {largest:.3g} nats from "
-            "that without, so decoding would be wrong; correct the part with cached = True, or "
-            "remove cached = True",
+            f"{where}: log-probabilities with and without a key-value cache differ by "
+            f"{largest:.3g} nats, so decoding would be wrong; correct the part with cached = True, "
+            "or remove cached = True",
             largest,
         )
 
@@ -205,7 +205,7 @@ def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
 
 
 def _named_modules(setting: Setting) -> str:
-    """Return a list of custom modules in parentheses for messages, or "" if there are none."""
+    """Return the custom modules in parentheses, for messages, or "" if no module is custom."""
     named = [f"model.modules.{s} = '{path}'" for s, path in setting.model.modules.named.items()]
     return f" ({', '.join(named)})" if named else ""
 

@@ -91,7 +91,7 @@ def evaluate_on(
     predicted = predict(model, tokens, seq_len, of_token, precision)
 
     def tried(measure: Measure, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of `measure`; return None if a custom measure fails and not `strict`."""
+        """Call `function`; if a custom measure fails and `strict` is False, return None."""
         try:
             return function(*args)
         except Exception as error:

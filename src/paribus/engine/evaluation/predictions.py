@@ -78,7 +78,7 @@ class Predictions:
 
     @property
     def position(self) -> np.ndarray:
-        """Position of each prediction in its window, [N], from 0; position p sees p + 1 tokens."""
+        """Index of each prediction in its window, [N]; prediction p is based on p + 1 tokens."""
         return (self.start + np.arange(len(self))) % self.seq_len
 
 

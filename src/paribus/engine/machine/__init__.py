@@ -1,1 +1,1 @@
-"""Local machine: its environment, memory and speed."""
+"""Local machine: environment, memory and speed."""

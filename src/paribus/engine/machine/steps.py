@@ -33,7 +33,7 @@ def build_stack(
     graphs: bool = True,
     ranks: Ranks | None = None,
 ) -> Trainer:
-    """Build the trainer of a stack, with the study's custom parts and probes.
+    """Build the trainer for a stack of trials, with the study's custom parts and probes.
 
     Args:
         study: study with probes, resources and the folder of custom code.
@@ -61,7 +61,7 @@ def build_stack(
 
 
 def wait(device: torch.device) -> None:
-    """Wait until `device` has finished all queued work; a CPU has none."""
+    """Wait until a GPU has finished all queued work; return at once on a CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 

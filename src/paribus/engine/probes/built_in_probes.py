@@ -1,4 +1,4 @@
-"""Built-in probes, in column order.
+"""Built-in probes, in the order of their output columns.
 
 Axes: R replicas, B batch, T time, D d_model, H query heads, G key-value heads or parameter groups,
 K channels per head, V vocabulary, S statistics, C token classes, Q quantiles.
@@ -122,7 +122,7 @@ def embedding_similarity(step: StepView) -> Tensor:
 
 
 def _table(weights: Rows, name: str) -> Tensor:
-    """Return the similarity between rows of a weight, [R, S], or NaN if there is no such weight."""
+    """Return the similarity between rows of an embedding, [R, S], or NaN if it does not exist."""
     if name in weights:
         return _similarities(weights[name])
     return absent(weights, len(SIMILARITIES))

@@ -29,7 +29,7 @@ class Embedding(Spec):
 
 
 class Init(Spec):
-    """Standard deviations of the initial weights (GPT-2's: Radford et al. 2019)."""
+    """Standard deviations of the initial weights; defaults as in GPT-2 (Radford et al. 2019)."""
 
     std: Annotated[float, Field(ge=0)] = 0.02
     """Standard deviation of all matrices except token and position embeddings."""
@@ -169,7 +169,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_values(name: object) -> dict[str, Any]:
-    """Return the values that a preset sets, by dotted key. Raises ParibusError if it is unknown."""
+    """Return the values that a preset sets, keyed by dotted key.
+
+    Raises ParibusError for an unknown preset.
+    """
     if not isinstance(name, str) or name not in PRESETS:
         hint = nearest(str(name), PRESETS)
         raise ParibusError(f"{PRESET} = {name!r} is unknown: {hint}", code="unknown")

@@ -56,7 +56,7 @@ class Ramp(Spec):
             )
         if self.shape == "doubling" and self.first << self._doublings != self.to:
             raise ValueError(
-                f"{self.to} is not {self.first} times a power of two; set `to` = "
+                f"to = {self.to} is not from = {self.first} times a power of two; set to = "
                 f"{self.first << self._doublings}, or set shape = 'linear'"
             )
         return self
@@ -78,7 +78,7 @@ class Ramp(Spec):
 
 
 def _number_or_ramp(value: Any) -> int | Ramp:
-    """Validate a batch size, with errors that fit the given value, a number or a ramp."""
+    """Validate a batch size as a number or a ramp, reporting only errors for the given kind."""
     if isinstance(value, Ramp):
         return value
     if not isinstance(value, dict):

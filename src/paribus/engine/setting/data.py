@@ -38,7 +38,7 @@ class SourceText(Part):
     name: str | None = None
     """Name of the data set that `huggingface` reads."""
     subset: str | None = None
-    """Configuration of a data set that has several."""
+    """Configuration to read, if the data set has several."""
     split: Annotated[str, Field(min_length=1)] | None = None
     """Split of the data set to read; None means `train`."""
     revision: str | None = None
@@ -76,7 +76,7 @@ class Data(SourceText):
     """With `stream`, windows begin anywhere in the text; with `documents`, they begin with a
     document. Windows are always full, so token budgets are equal."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the text used for validation, at its end but before test text; ignored if
+    """Share of the text used for validation, taken from its end, before any test text; ignored if
     `validation_path` is set."""
     validation_path: str | None = None
     """Separate file or folder for validation."""
@@ -127,7 +127,7 @@ class Data(SourceText):
                 )
         if self.mixture and abs(total - 1) > 1e-9:
             raise ValueError(
-                f"the shares in mixture = {self.mixture} sum to {total:.6g}; make their sum 1"
+                f"the shares in mixture = {self.mixture} sum to {total:.6g}; make them sum to 1"
             )
         return self
 
@@ -152,7 +152,7 @@ class Data(SourceText):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Distinct paths of all texts that are files or folders."""
+        """Paths of all texts that are files or folders, without repetitions."""
         paths = (self.path, self.validation_path, self.test_path)
         sources = (source.path for source in self.sources.values())
         return tuple(dict.fromkeys(path for path in (*paths, *sources) if path is not None))

@@ -28,7 +28,7 @@ class Probes(Spec):
 
 
 class Evaluation(Spec):
-    """Evaluation on held-out text: all measures after training, and the loss during training."""
+    """Evaluation on held-out text: measures after training, and a loss curve during training."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of matrix products in evaluation; everything computed from logits is float32.
@@ -72,7 +72,8 @@ class Tasks(Spec):
     shots: Annotated[
         tuple[Shots, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
     ] = (0, 3)
-    """Numbers of solved examples before each question; tasks that then do not fit are skipped."""
+    """Numbers of solved examples before each question. A task is skipped with a number of examples
+    that does not fit into the window."""
     items: Annotated[int, Field(ge=1, le=500)] = 48
     """Number of questions per generated task."""
     seed: Seed = 0

@@ -246,9 +246,9 @@ class Setting(TrialSetting):
 
     @property
     def common(self) -> Setting:
-        """Setting with default learning rate and weight decay, for comparing replicas of a stack.
+        """Setting with default learning rate and weight decay, equal for all replicas of a stack.
 
-        Replicas of a stack may differ only in these two values.
+        Replicas may differ only in these two values.
         """
         default = Optimizer()
         optimizer = self.training.optimizer.model_copy(

@@ -77,7 +77,7 @@ def read(name):
 
 
 class Line(Record):
-    """Item of a task, as a line of the task's file."""
+    """Item of a task, stored as one line of a JSON lines file."""
 
     context: str
     choices: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2)]
@@ -134,7 +134,7 @@ class Suite(Record):
         return {name: t for name, t in self.tasks.items() if names is None or name in names}
 
     def rows(self, name: str) -> dict[str, list[Row]]:
-        """Return a task's items and examples, keyed by the harness's split, "test" or "examples".
+        """Return a task's items and examples, keyed by split ("test" or "examples").
 
         Raises ParibusError if a file is missing, was changed, or has an invalid item.
         """
@@ -361,7 +361,10 @@ def read_standard(folder: Path) -> dict[str, Pinned]:
 
 
 def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
-    """Describe the tasks in `folder` for registration, as {} if `asked` selects no tasks."""
+    """Describe the tasks in `folder` for registration.
+
+    Returns {} if `asked` selects no tasks.
+    """
     registered: dict[str, Any] = {}
     if asked.names != ():
         suite = read_suite(folder)

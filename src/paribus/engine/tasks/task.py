@@ -55,7 +55,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
-        """Decode up to MOST_TOKENS tokens of the validation split into documents."""
+        """Decode the validation split into documents, up to a limit of MOST_TOKENS tokens."""
         tokenizer = dataset.tokenizer
         documents = tuple(tokenizer.documents(dataset.validation[:MOST_TOKENS]))
         everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
@@ -191,7 +191,7 @@ class Task(Decorated):
         super().__post_init__()
         if not re.fullmatch(NAME, self.name):
             raise ValueError(
-                f"a task cannot be named {self.name!r}; use up to 64 letters, digits, '_' and '-'"
+                f"{self.name!r} is not a valid task name; use up to 64 letters, digits, '_' and '-'"
             )
 
 

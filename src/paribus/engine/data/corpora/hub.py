@@ -1,4 +1,4 @@
-"""Corpus of data sets on the Hugging Face hub, streamed at a fixed revision."""
+"""Corpus of Hugging Face data sets, streamed at a fixed revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corpora that need no files of the user: `pydoc` and `shakespeare`."""
+"""Built-in texts that need no user files: `pydoc` and `shakespeare`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TIMEOUT_SECONDS = 30
 
 @corpus("pydoc")
 def pydoc(data: Data, folder: Path) -> list[str]:
-    """Return the topics in `pydoc_data.topics`, the language reference included in Python.
+    """Return the help topics in `pydoc_data.topics`, sections of Python's language reference.
 
-    The text differs between Python versions. It has the PSF License Version 2.
+    The text differs between Python versions. Its license is the PSF License Version 2.
     """
     from pydoc_data.topics import topics  # half a megabyte of source: only when asked for
 

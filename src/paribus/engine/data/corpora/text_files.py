@@ -31,7 +31,7 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def corpus_files(data: Data, folder: Path) -> list[Path]:
-    """Return the file `data.path`, or all visible files in and below that folder, sorted by path.
+    """Return the file `data.path`, or all visible files in that folder tree, sorted by path.
 
     Raises ParibusError if there are none, or if one cannot be opened.
     """
@@ -65,7 +65,9 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 yield file
     except OSError as error:
         if error.errno is not None:
-            raise ParibusError(f"cannot read {path}: {error.strerror}") from None
+            raise ParibusError(
+                f"cannot read {path} ({error.strerror}); check the path and its permissions"
+            ) from None
         raise ParibusError(
             f"{path} is damaged or not a {path.suffix} file ({error}); replace it with an intact "
             "copy"
@@ -159,7 +161,9 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
                     yield text_at(column, {column: value}, f"{file}, row {row},")
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise ParibusError(f"cannot read {file}: {error.strerror}") from None
+            raise ParibusError(
+                f"cannot read {file} ({error.strerror}); check the path and its permissions"
+            ) from None
         raise ParibusError(
             f"{file} is damaged or not a Parquet file ({str(error)[:100]}); replace it with an "
             "intact copy"

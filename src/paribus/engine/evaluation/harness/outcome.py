@@ -92,7 +92,7 @@ class TaskResults:
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """Rows of CELLS, one per (task, shots).
+        """Scores of each (task, shots) pair, as rows of CELLS.
 
         `chance` is the accuracy of random guessing, or 0 if items have no choices. `brier_score`
         and `calibration_error` are computed from the probabilities of the choices; both are None if

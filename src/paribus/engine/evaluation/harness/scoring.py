@@ -153,7 +153,7 @@ def _score_batch(
 
 
 def _pick(logits_NV: Tensor, targets_N: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets' log-probabilities, float64, and whether each target ranks first."""
+    """Return each target's log-probability, float64, and whether it is the most probable token."""
     log_probs_NV = logits_NV.float().log_softmax(dim=-1)
     chosen = log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
     greedy = log_probs_NV.argmax(dim=-1) == targets_N

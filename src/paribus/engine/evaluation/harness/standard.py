@@ -1,4 +1,4 @@
-"""Standard task suite: tasks of the harness, on data sets from the Hugging Face hub.
+"""Standard task suite: LM Evaluation Harness tasks on data sets from the Hugging Face hub.
 
 LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, in the wordings of the harness and of T0. The
 tasks suit models trained on web text with a BPE tokenizer, but they also run on a character model
@@ -45,7 +45,7 @@ def templates() -> dict[str, dict[str, str]]:
 
 
 def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
-    """Return the keys of a task's configuration that a T0 template replaces."""
+    """Return the values in a task's configuration that a T0 template overrides, keyed by name."""
 
     def choices(document: dict[str, Any]) -> list[str]:
         return _render(template["choices"], document)
@@ -174,7 +174,7 @@ def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _harness_task(name: str, data_folder: Path | None) -> Any:
-    """Build the harness's object for a standard task, once per process."""
+    """Build the harness's task object for a standard task; the result is cached."""
     from lm_eval.tasks import TaskManager
 
     base = name.partition(":")[0]

@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 
 
 def find_offered(asked: Asked, shots: Sequence[int]) -> Pairs:
-    """Return the (task, shots) pairs that can run. Raises ParibusError if there are none."""
+    """Return the (task, shots) pairs that can run. Raises ParibusError if no pair can run."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
     offered = [pair for pair in pairs if asked.fits(*pair)]
     if not offered:
@@ -189,7 +189,7 @@ _built: dict[tuple[str, str], Any] = {}
 
 
 def _harness_task(suite: Suite, name: str) -> Any:
-    """Build the harness's object for a task of a suite, once per process."""
+    """Build the harness's task object for a task in a suite; the result is cached."""
     key = (suite.digest, name)
     if key not in _built:
         import datasets

@@ -30,7 +30,7 @@ ALL = ("all",)  # the single part with all tokens
 
 @dataclass(frozen=True)
 class Row:
-    """Value of a measure for one part of the tokens.
+    """Value of a measure for one part, such as a token class or a position in the window.
 
     `value` is `total` / `count` if the measure is a ratio of sums; otherwise, both are None. The
     name of the `measure` and its `unit` are filled in by the evaluation.
@@ -134,7 +134,7 @@ class Measure(Decorated):
         return tuple(chain.from_iterable(families))
 
     def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
-        """Compute the rows of a text from its `sums`."""
+        """Compute the measure's rows from its sums over a text."""
         if self.finish is not None:
             return self.finish(sums, seq_len)
         names = self.part_names(seq_len)
@@ -161,7 +161,7 @@ TAKEN = ("loss_sum_nats", "correct", "predicted")
 
 
 def own_measures(paths: Iterable[str], folder: Path) -> tuple[Measure, ...]:
-    """Return the custom measures at import paths, which are relative to `folder`.
+    """Load the custom measures at the import paths `paths`; files are relative to `folder`.
 
     Raises ParibusError if a path is not a measure, or if its name is already used.
     """

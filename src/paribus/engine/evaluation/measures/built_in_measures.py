@@ -1,4 +1,4 @@
-"""Built-in measures, in row order."""
+"""Built-in held-out measures, in the order of their output rows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def grouped(n: int, index: np.ndarray, totals: np.ndarray) -> np.ndarray:
     parts=BREAKDOWN,
 )
 def validation_accuracy(predictions: Predictions) -> np.ndarray:
-    """Sum the hits of next-token (top-1) accuracy."""
+    """Sum the correct predictions and the tokens, for next-token (top-1) accuracy."""
     return breakdown(predictions, predictions.correct)
 
 
@@ -230,7 +230,7 @@ def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
 
 @measure("reliability_confidence", unit="share", parts=(CONFIDENCE_BINS,))
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
-    """Sum the highest probability of each token by confidence bin.
+    """Sum the highest probabilities in each confidence bin.
 
     Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
     """
@@ -253,7 +253,7 @@ def reliability_confidence(predictions: Predictions) -> np.ndarray:
     ),
 )
 def reliability_accuracy(predictions: Predictions) -> np.ndarray:
-    """Sum the hits by confidence bin.
+    """Sum the correct predictions in each confidence bin.
 
     Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
     """

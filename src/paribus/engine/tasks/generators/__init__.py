@@ -1,4 +1,4 @@
-"""Built-in tasks, which are functions in this folder, and lookup of built-in and custom tasks."""
+"""Lookup of built-in tasks, which are declared in this folder, and of custom tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paribus.study.choices import load_new, require_declared
 
 @cache
 def all_tasks() -> dict[str, Task]:
-    """Return the built-in tasks, keyed by name and sorted."""
+    """Return the built-in tasks, keyed and sorted by name."""
     return dict(sorted(declared(__name__, Task).items()))
 
 
@@ -32,7 +32,7 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
 
 
 def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
-    """Return the custom tasks at import paths, which are relative to `folder`.
+    """Load the custom tasks at the import paths `paths`; files are relative to `folder`.
 
     Raises ParibusError if a path is not a task, or if its name is already used.
     """

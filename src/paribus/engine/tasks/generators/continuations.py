@@ -1,4 +1,4 @@
-"""Tasks that ask for the true continuation of a text; distractors come from elsewhere in it.
+"""Tasks that ask for the true continuation of a text, with distractors from other passages.
 
 `length` is the total length of context and choice in characters.
 """

@@ -48,7 +48,7 @@ def _no_words(
 
 @task("agreement", n_choices=2)
 def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the values are" or "the values is".
+    """Yield questions about number agreement, such as "the values are" or "the values is".
 
     The correct choices alternate between singular and plural.
     """
@@ -67,7 +67,7 @@ def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("case", n_choices=2)
 def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about the case of a word's first letter, alternating lower and upper."""
+    """Yield questions about the first letter of a word, alternating lowercase and uppercase."""
     span = 12
     known = set("".join(held_out.documents))
     waiting: tuple[list[Question], list[Question]] = ([], [])
@@ -83,7 +83,7 @@ def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("letter_swap", n_choices=2)
 def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the value" or "the vaule": two adjacent letters are swapped."""
+    """Yield questions about two swapped letters, such as "the value" or "the vaule"."""
 
     def swaps(text: str) -> Iterator[str]:
         return (replace(text, at, text[at + 1] + text[at]) for at in range(1, len(text) - 2))
@@ -116,7 +116,7 @@ def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("typo", n_choices=2)
 def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the value" or "the valoe": one letter is replaced."""
+    """Yield questions about a replaced letter, such as "the value" or "the valoe"."""
     known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
 
     def changed(text: str) -> str:
@@ -131,7 +131,7 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("word_cut", n_choices=2)
 def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the value" or "th evalue": the space moves by one letter."""
+    """Yield questions about a misplaced space, such as "the value" or "th evalue"."""
     for site in held_out.sites(rng, length - 14, 14):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()
@@ -147,7 +147,7 @@ def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterat
 
 @task("word_order", n_choices=2)
 def word_order(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the value of" or "value the of": two words are swapped."""
+    """Yield questions about two swapped words, such as "the value of" or "value the of"."""
     for site in held_out.sites(rng, length - 18, 18):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()
