@@ -61,8 +61,7 @@ class Reading(NamedTuple):
 
     Attributes:
         nats: largest difference of a log-probability; 0 if logits were bit-equal.
-        positions: share of a window's positions that were tested, by changing the tokens from there
-            on.
+        positions: share of the positions in a window at which a change of tokens started.
     """
 
     nats: float
@@ -72,9 +71,10 @@ class Reading(NamedTuple):
 def tolerance(setting: Setting) -> float:
     """Return the largest log-probability difference that counts as rounding, in nats.
 
-    2 LARGE_LOGIT eps (n_layer + 1) sqrt(K), at most CEILING: each block and the head end in a sum
-    of at most K products, whose rounding errors add up like a random walk (Higham & Mary 2019, SIAM
-    J. Sci. Comput. 41(5)) and propagate through the residual stream; log-softmax rounds, too.
+    This is 2 LARGE_LOGIT eps (n_layer + 1) sqrt(K), at most CEILING. Each block and the head end in
+    a sum of at most K products, whose rounding errors add up like a random walk (Higham & Mary
+    2019, SIAM J. Sci. Comput. 41(5)) and propagate through the residual stream; log-softmax rounds,
+    too.
     """
     model = setting.model
     longest = max(model.mlp.ratio * model.d_model, setting.data.seq_len)

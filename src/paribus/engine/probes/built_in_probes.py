@@ -157,9 +157,9 @@ PARAMETERS = {"gain": "embedding.norm.weight", "bias": "embedding.norm.bias"}
     statistics=SPREAD,
 )
 def embedding_gain(step: StepView) -> Tensor:
-    """Return the mean and quantiles of the embedding norm's gain and bias, [R, 2, S].
+    """Return the mean and quantiles over channels of the embedding norm's gain and bias, [R, 2, S].
 
-    They are over channels, and NaN for an arm without the parameter.
+    NaN for an arm without the parameter.
     """
     weights = step.weights
     each = [
@@ -191,7 +191,7 @@ def embedding_gain(step: StepView) -> Tensor:
 def embedding_norm(step: StepView) -> Tensor:
     """Return the mean and quantiles of |x_BTD| after the embedding, [R, 1 + C, S].
 
-    They are over all tokens, and over the tokens of each input class.
+    The first row is over all tokens, the others over the tokens of each input class.
     """
     norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
     return spread(by_class(norms_RN, step.token_classes[step.tokens.flatten(1)]))
