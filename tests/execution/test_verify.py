@@ -142,7 +142,7 @@ def test_each_contradiction_is_a_finding(damage, words, decided, capsys):
     capsys.readouterr()
     assert main(["verify", str(decided)]) == 3
     said = capsys.readouterr().out
-    assert " agree: " in said and words in said
+    assert "checked: " in said and words in said
 
 
 REGISTERED = "registration.json"
