@@ -134,9 +134,9 @@ def test_a_ramped_run_resumes_bit_identically(trainer_of):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({BATCH: {"from": 3, "to": 8, "until": 0.5, "shape": "doubling"}}, "doublings"),
+        ({BATCH: {"from": 3, "to": 8, "until": 0.5, "shape": "doubling"}}, "power of two"),
         ({BATCH: RAMP, "training.budget": "flops"}, "budget"),
-        ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "are the"),
+        ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "the limit of"),
     ],
 )
 def test_impossible_ramps(overrides, words, small_study):
