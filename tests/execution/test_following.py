@@ -1,11 +1,15 @@
-"""Following a run from outside: `paribus status`."""
+"""Following a run from outside: `paribus status`, and the display of `paribus run`."""
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 
+from rich.console import Console
+
 from paribus.results import Results
-from paribus.runs.progress import read_progress
+from paribus.runs.progress import read_progress, watching
 from paribus.runs.queue import Order, Queue
 
 from ..tools import verb
@@ -44,5 +48,18 @@ def test_a_study_under_way_is_shown(small_study, fabricate):
     line = next(line for line in seen.splitlines() if line.strip().startswith("rmsnorm/seed-2"))
     assert line.split() == ["rmsnorm/seed-2", "started", "5"]
     assert max(map(len, seen.splitlines())) <= 80
+    progress, screen = read_progress(results.path), io.StringIO()
+    assert progress
+    with watching(
+        Console(file=screen, force_terminal=True, color_system=None, width=80), "before it"
+    ) as watch:
+        watch(progress)
+        watch(progress)
+    drawn = screen.getvalue()
+    assert drawn.count("before it") == 1 and "5/9 trials" in drawn and "━" in drawn
+    assert re.search(r"rmsnorm/seed-2 +step 5", drawn)
+    queue.fail("out of memory")
+    seen = shown(results.path)
+    assert "out of memory" in seen and "under way" not in seen
     queue.remove()
     assert "under way" not in shown(results.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -16,11 +17,12 @@ import pytest
 
 import paribus
 from paribus.results import ResultsFolder
-from paribus.results.store import results_folder
+from paribus.results.store import LOCK, results_folder
 from paribus.runs.executors import find_backend
 from paribus.runs.progress import Progress
 from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order
+from paribus.runs.standing import cancel, is_active
 from paribus.study import Study
 
 from ..tools import eventually, in_one_process, refused, verb
@@ -92,6 +94,27 @@ def test_workers_seal_every_trial_leave_no_queue_and_say_little(
     assert names.isdisjoint({".run", "worktrees", "repeats"})
     (line,) = capsys.readouterr().out.splitlines()
     assert line == "4/4 trials"
+
+
+@LINUX
+def test_a_run_is_followed_and_cancelled_from_outside(study: Study, tmp_path: Path) -> None:
+    """Its command says why it ends; a run that was killed is not running."""
+    home = tmp_path / "r"
+    run = start(tmp_path, *COMMAND, STEP_SECONDS="30")
+    eventually(lambda: processes(tmp_path, "train.py"))
+    follower = start(tmp_path, *COMMAND[:3], "status", "--follow", "r")
+    assert is_active(home)
+    with pytest.raises(subprocess.TimeoutExpired):
+        follower.wait(3)
+    assert "was cancelled" in cancel(home)
+    assert run.wait(30) == 2 and follower.wait(30) == 0
+    assert run.stderr and b"the run was cancelled; run again" in run.stderr.read()
+    assert not processes(tmp_path, "train.py")
+    Queue.of(home).open(_order(study, ResultsFolder(home), Options(), find_backend("local")))
+    (home / LOCK).write_text(f"{run.pid}\n{platform.node()}\n")
+    assert not is_active(home)
+    with refused("missing", match="nothing is running"):
+        cancel(home)
 
 
 def test_a_run_is_watched_and_running_again_runs_nothing(study: Study, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
     from paribus.runs.progress import read_progress
+    from paribus.runs.queue import Queue
 
     home = ResultsFolder(folder)
     if follow:
@@ -57,28 +58,30 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
         print_stamped({"finished": [], "unfinished": []} | labels | jobs)
         return
     if results:
-        live = read_progress(folder)
+        live = None if Queue.of(folder).is_over else read_progress(folder)
         counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
         show(tables.trials(results, live), counts, tables.standing(results, home))
         if live:
             show(f"under way: {live.summary()}")
     show(tables.jobs(job_states))
+    if failure := Queue.of(folder).failure():
+        show_path(f"the run stopped: {failure['message']}")
 
 
 def _follow(folder: Path) -> None:
     """Show a run's progress until the run ends; Ctrl-C stops only the display."""
     from paribus.runs.progress import read_progress, watching
+    from paribus.runs.standing import is_active
 
     with contextlib.suppress(KeyboardInterrupt), watching(console) as watch:
-        while live := read_progress(folder):
-            watch(live)
-            if not console.is_terminal:
-                break  # once, for a log
+        while is_active(folder):
+            if live := read_progress(folder):  # None until the study is registered
+                watch(live)
             time.sleep(WATCH_SECONDS)
 
 
 def cancel(folder: Folder) -> None:
-    """Cancel the jobs of a running study."""
+    """Cancel a running study: its jobs, or its command."""
     from paribus.runs.standing import cancel as cancel_study
 
     show_path(cancel_study(folder))

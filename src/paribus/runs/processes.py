@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import signal
 import sys
 import time
@@ -49,6 +50,18 @@ def children() -> set[int]:
         return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()))
     except OSError:
         return set()
+
+
+def has_died(pid: int, host: str) -> bool:
+    """Return whether a process has ended. A process of another host counts as running."""
+    if host != platform.node():
+        return False
+    try:
+        with contextlib.suppress(PermissionError):  # it is running, as another user
+            os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def end_children(keep: set[int]) -> None:

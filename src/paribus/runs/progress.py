@@ -1,6 +1,6 @@
 """Progress of a run, collected from the events that workers report, and its display.
 
-A terminal shows a line that is updated in place. Otherwise, a line is printed every ten seconds.
+A terminal shows a bar and the running trials. Otherwise, a line is printed every ten seconds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
 
 from paribus import numbers
 from paribus.results import ResultsFolder, needed_trials, read_looks
@@ -20,6 +24,7 @@ from paribus.runs.queue import Queue
 from paribus.study.trainer import STACKED, Trial
 
 PLAIN_SECONDS = 10.0
+MOST_TRIALS_SHOWN = 12
 
 
 class Progress:
@@ -176,12 +181,25 @@ def watching(console: Console, before: str = "") -> Iterator[Watch]:
         if shown is None:
             console.print(before, end="\n" if before else "")
             shown = ("", False)
-        status.update(escape(progress.summary()))
+        live.update(picture(progress))
         state = (progress.doing, progress.n_finished == progress.n_trials)
         if state != shown or time.monotonic() - last >= PLAIN_SECONDS:
             if not console.is_terminal:
                 console.print(escape(progress.summary()), soft_wrap=True)
             last, shown = time.monotonic(), state
 
-    with console.status("starting workers, trying one step of every arm") as status:
+    starting = Spinner("dots", "starting workers, trying one step of every arm")
+    with Live(starting, console=console, transient=True) as live:
         yield watch
+
+
+def picture(progress: Progress) -> Group:
+    """Return a bar, the summary, and the steps of running trials."""
+    bar, running = Table.grid(), Table.grid(padding=(0, 2))
+    bar.add_row(ProgressBar(progress.tokens, progress.tokens_done, width=72))
+    rows = list(progress.running.items())
+    for label, t in rows[:MOST_TRIALS_SHOWN]:
+        running.add_row(f"  {escape(label)}", f"step {t}")
+    if n_more := len(rows[MOST_TRIALS_SHOWN:]):
+        running.add_row(f"  and {n_more} more")
+    return Group(bar, escape(progress.summary()), running)

@@ -35,7 +35,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.runs.processes import Leaving
+from paribus.runs.processes import Leaving, has_died
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
 T = TypeVar("T")
@@ -229,11 +229,8 @@ class Queue:
         touched its claim for `stale` seconds on the file system's clock.
         """
         owner = self._read_claim(name)
-        if owner.get("host") == platform.node():
-            try:
-                os.kill(owner["pid"], 0)
-            except ProcessLookupError:
-                return "died"
+        if has_died(owner.get("pid", 0), owner.get("host", "")):
+            return "died"
         claims = self.path / "claims"
         with contextlib.suppress(FileNotFoundError):
             clock = claims / f".{worker}"

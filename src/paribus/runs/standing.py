@@ -1,17 +1,32 @@
-"""Listing and cancelling of a study's jobs, independent of the command that started them."""
+"""A run as other processes see it: whether it is active, its jobs, and how to cancel it."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from paribus.errors import ParibusError
+from paribus.results.store import lock_holder
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.executors.jobs import JobState, log_of, read_submissions
-from paribus.runs.processes import tail
+from paribus.runs.processes import has_died, tail
 from paribus.runs.queue import Queue
 
 LOG_LINES = 2
+CANCELLED = "the run was cancelled; run again to continue"
+WAIT_SECONDS = 90.0  # for a command whose workers write checkpoints
+
+
+def is_active(results: Path) -> bool:
+    """Return whether the run in a results folder is active, as jobs or as a command."""
+    queue = Queue.of(results)
+    if queue.is_over:
+        return False
+    if read_submissions(queue):
+        return True  # jobs outlive their command
+    process, host = lock_holder(results)
+    return process > 0 and not has_died(process, host)
 
 
 def job_states(results: Path) -> list[JobState]:
@@ -35,9 +50,10 @@ def job_states(results: Path) -> list[JobState]:
 
 
 def cancel(results: Path) -> str:
-    """Cancel the jobs that run the study in a results folder, and return a message.
+    """Cancel the run in a results folder, and return a message.
 
-    No other jobs are cancelled. Raises ParibusError if no job is running.
+    Its jobs are cancelled, and no others. Without jobs, its workers stop because the queue says
+    so, and then its command ends. Raises ParibusError if nothing is running.
     """
     if not results.is_dir():
         raise ParibusError(f"{results} does not exist; name a results folder", code="missing")
@@ -47,13 +63,25 @@ def cancel(results: Path) -> str:
         states = backend.states(list(submissions))
         running = sorted({name for (name, _), state in states.items() if state.phase != "ended"})
         if running:
-            queue.fail("the run was cancelled; run again to continue")
+            queue.fail(CANCELLED)
             backend.cancel(running)
             return f"jobs of backend '{backend.name}' were cancelled: {', '.join(running)}"
-    raise ParibusError(
-        f"no jobs are running in {results}; stop a command on this machine with Ctrl-C",
-        code="missing",
-    )
+    if not is_active(results):
+        raise ParibusError(
+            f"nothing is running in {results}; `paribus status {results}` shows its progress",
+            code="missing",
+        )
+    process, host = lock_holder(results)
+    queue.fail(CANCELLED)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while queue.exists:  # its command removes it
+        if time.monotonic() > deadline:
+            raise ParibusError(
+                f"process {process} on {host} is still running; end it there",
+                code="in_use",
+            )
+        time.sleep(0.1)
+    return f"the run was cancelled, and its command (process {process} on {host}) ended"
 
 
 def _recorded_backend(queue: Queue) -> Backend:
