@@ -136,7 +136,7 @@ def test_a_ramped_run_resumes_bit_identically(trainer_of):
     [
         ({BATCH: {"from": 3, "to": 8, "until": 0.5, "shape": "doubling"}}, "power of two"),
         ({BATCH: RAMP, "training.budget": "flops"}, "budget"),
-        ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "the limit of"),
+        ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "limit of"),
     ],
 )
 def test_impossible_ramps(overrides, words, small_study):

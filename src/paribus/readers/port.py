@@ -61,7 +61,7 @@ class Run:
     is_row: bool = False
 
     def at(self, score: str, step: float) -> float | None:
-        """Return the last value of a score at exactly this step, or None if there is none."""
+        """Return the last value of a score at exactly this step, or None if none exists."""
         curve = self.curves.get(score, np.empty((0, 2)))
         values = curve[curve[:, 0] == step, 1]
         return float(values[-1]) if len(values) else None
@@ -85,7 +85,7 @@ class Run:
 
         A loss of exactly 0 logged with a non-finite gradient norm becomes NaN, and if it is the
         last one, the fact `zeroed` names it. The Hugging Face Trainer's `logging_nan_inf_filter`
-        logs the mean of the finite losses since the last log, which is 0 if there are none.
+        logs the mean of the finite losses since the last log, which is 0 if none exist.
         """
         self.curves = {name: np.asarray(own, np.float64) for name, own in self.curves.items()}
         stated = {**self.facts, **self.scores}.items()
@@ -238,14 +238,14 @@ SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9}
 def split_seed(name: str) -> tuple[str, dict[str, Value]]:
     """Split a trailing seed off a name.
 
-    Returns the name without the seed, and `{"seed": ...}`, or {} if there is none.
+    Returns the name without the seed, and `{"seed": ...}`, or {} if none exists.
     """
     match = SEED_END.search(name)
     return (name[: match.start()] or name, {"seed": float(match[1])}) if match else (name, {})
 
 
 def seed_in(path: str) -> float | None:
-    """Return the last seed in a path such as `runs/seed_3/log.txt`, or None if there is none."""
+    """Return the last seed in a path such as `runs/seed_3/log.txt`, or None if none exists."""
     named = SEED.findall(path)
     return float("".join(named[-1])) if named else None
 

@@ -275,7 +275,7 @@ def arm_of(run: Run, section: RunsSection) -> str:
 def split_label(path: str) -> tuple[str, str]:
     """Split `new=runs/new/*.txt` into `("new", "runs/new/*.txt")`.
 
-    The label is "" if there is none, or if a file with the whole name exists.
+    The label is "" if none exists, or if a file with the whole name exists.
     """
     label, equals, rest = path.partition("=")
     is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)

@@ -303,7 +303,7 @@ def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndarray) -> str:
-    """Return the name of the step column, or "" if there is none.
+    """Return the name of the step column, or "" if none exists.
 
     Its name says so, and its values are unique within each run.
     """

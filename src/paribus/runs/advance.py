@@ -152,7 +152,7 @@ class Runner:
         return tuned
 
     def advance(self) -> None:
-        """Queue the tasks of the next stage, or mark the run as finished if there are none."""
+        """Queue the tasks of the next stage, or mark the run as finished if none exist."""
         queue, order = self.context.queue, self.context.order
         recorded = order.settings.get("recorded", True)
         try:

@@ -183,7 +183,7 @@ class Queue:
         self._write(f"answers/{name}.json", [answer])
 
     def read_answer(self, name: str) -> Any:
-        """Return the answer to a task, or None if there is none yet."""
+        """Return the answer to a task, or None if none exists yet."""
         [answer] = self._content(f"answers/{name}.json") or [None]
         return answer
 
@@ -273,7 +273,7 @@ class Queue:
             self._write("failure.json", {"message": message, "trace": trace})
 
     def failure(self) -> dict[str, str] | None:
-        """Return the recorded failure (message and trace), or None if there is none."""
+        """Return the recorded failure (message and trace), or None if none exists."""
         return self._content("failure.json")
 
     def note_finished(self) -> None:

@@ -111,7 +111,7 @@ class Worker:
             self._wait()
 
     def _claim(self) -> Task | None:
-        """Claim and return the next task, or None if there is none.
+        """Claim and return the next task, or None if none exists.
 
         If no tasks are left, the next one determines the next stage.
         """

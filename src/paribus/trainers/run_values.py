@@ -43,7 +43,7 @@ def sizes_of(run: Run) -> dict[str, float]:
 
 
 def _measured(run: Run, name: str) -> float | None:
-    """Return a positive value of a run's curve or fact `name`, or None if there is none.
+    """Return a positive value of a run's curve or fact `name`, or None if none exists.
 
     The value of a curve is its mean, or its last value if it always increases, as total seconds do.
     """

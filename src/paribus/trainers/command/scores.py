@@ -92,7 +92,7 @@ class Finder:
 
 
 def number(text: Any) -> float | None:
-    """Return the number in a text or JSON value, which may be NaN, or None if there is none.
+    """Return the number in a text or JSON value, which may be NaN, or None if none exists.
 
     A comma is accepted only between thousands, because 0,985 may have a decimal comma.
     """

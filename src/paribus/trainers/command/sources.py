@@ -38,7 +38,7 @@ class Source:
         folder: the working directory of the program, if it does not run in a copy.
         top: the root of the repository, or None outside of a repository.
         commit: the commit that is run, or "" outside of a repository.
-        uncommitted: the digest of uncommitted changes, or "" if there are none.
+        uncommitted: the digest of uncommitted changes, or "" if none exist.
         files: outside of a repository, the digests of the files that the command names and of their
             imports.
         changed: the names of files with uncommitted changes.

@@ -33,7 +33,7 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 def corpus_files(data: Data, folder: Path) -> list[Path]:
     """Return the file `data.path`, or all visible files in that folder tree, sorted by path.
 
-    Raises ParibusError if there are none, or if one cannot be opened.
+    Raises ParibusError if none exist, or if one cannot be opened.
     """
     if data.path is None:
         raise ParibusError(

@@ -26,7 +26,7 @@ class ParibusLM(TemplateLM):
     Args:
         model: maps tokens [B, T] to logits [B, T, V].
         tokenizer: tokenizer that the model was trained with. Unknown characters are replaced by a
-            known one from STAND_INS, or dropped if there is none, as in an exported model.
+            known one from STAND_INS, or dropped if none exists, as in an exported model.
         seq_len: number of tokens in the model's window. A context that is too long loses its
             beginning; a continuation longer than the window is scored window by window.
     """

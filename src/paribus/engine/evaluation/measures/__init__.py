@@ -88,7 +88,7 @@ class Measure(Decorated):
     the trial's score, the value of the part "all".
 
     Attributes:
-        unit: unit of the values, or "" if there is none.
+        unit: unit of the values, or "" if none exists.
         parts: families of parts, in row order.
         better: direction of an improvement, if any.
         label, digits: name and number of decimals shown to readers.
