@@ -59,12 +59,12 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 
     Empty tables are ignored: only the keys in the other table differ, not the table itself.
     """
-    flat, other = (
+    old, new = (
         {key: value for key, value in flatten(tree).items() if value != {}}
         for tree in (before, after)
     )
-    keys = sorted(flat.keys() | other.keys())
-    return {key: (flat.get(key), other.get(key)) for key in keys if flat.get(key) != other.get(key)}
+    keys = sorted(old.keys() | new.keys())
+    return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
 
 # Code that trains and measures. Code that reads, analyses and reports may change after a study.

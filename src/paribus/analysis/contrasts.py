@@ -116,10 +116,10 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
     A test that cannot reject at this number of pairs is shown, but never counts as a
     disagreement.
     """
-    others = [_other_p(c) for c in family]
-    raw = [{name: p for name, (p, _) in own.items()} for own in others]
+    sensitivity = [_other_p(c) for c in family]
+    raw = [{name: p for name, (p, _) in own.items()} for own in sensitivity]
     checked = []
-    for c, own, holm_p in zip(family, others, _by_name(raw, len(family)), strict=True):
+    for c, own, holm_p in zip(family, sensitivity, _by_name(raw, len(family)), strict=True):
         checks = []
         for name, (p, floor) in own.items() if c.tested else ():
             is_able = floor * len(family) <= alpha

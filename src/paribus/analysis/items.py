@@ -118,8 +118,8 @@ class Items:
         # the first token, which no token predicts, is longer in one tokenizer than in another.
         start = 1 if kinds == {"document"} else 0
         column = records_of(results.study).aligned_by
-        first, *others = (_column(self.table, *trial, column)[start:] for trial in trials)
-        return len(kinds) == 1 and all(np.array_equal(first, other) for other in others)
+        first, *rest = (_column(self.table, *trial, column)[start:] for trial in trials)
+        return len(kinds) == 1 and all(np.array_equal(first, sizes) for sizes in rest)
 
     def scores(self) -> dict[str, Scores] | str:
         """Return {arm: scores by task, [seeds, items]}, or why arms cannot be paired by item."""
@@ -140,8 +140,8 @@ class Items:
                 arm: [block_scores(self.table, over, arm, self.seeds, self.n_blocks)]
                 for arm in self.arms
             }
-        first, *others = ([task.shape[1] for task in tasks] for tasks in by_arm.values())
-        if any(other != first for other in others):
+        first, *rest = ([task.shape[1] for task in tasks] for tasks in by_arm.values())
+        if any(sizes != first for sizes in rest):
             return "the arms were not asked the same questions"
         return by_arm if max(first, default=0) > 1 else "a single item says nothing about others"
 

@@ -327,8 +327,8 @@ def choice_of(
     declared, n_seeds = table.metrics[metric], len(study.tuning.seeds)
     is_measured = any(math.isfinite(tuning.values[*trial, metric]) for trial in tuning.events)
     too_few = f"estimating it needs {LEAST_TUNING_SEEDS} tuning seeds, not {n_seeds}"
-    are_few = n_seeds < LEAST_TUNING_SEEDS
-    if are_few and not _fits_parabolas(study):
+    are_few, has_vertex = n_seeds < LEAST_TUNING_SEEDS, _fits_parabolas(study)
+    if are_few and not has_vertex:
         why_not = too_few
     elif declared.of_pair or target_axis(metric) is not None:
         why_not = f"{declared.label} is measured on pairs of trials"
@@ -348,10 +348,10 @@ def choice_of(
     else:
         judged = [_judged(tuning, tuned, arm, declared, read) for arm in weights]
         arms = list(zip(chose, judged, strict=True))
-    seed, included = study.inference.seed, study.inference.choice != "fixed"
+    seed, included = study.inference.seed, study.inference.chooses_vertex
     sides = list(weights.values())
     trial_sd = _sd_of_runs(table, weights, tuned.metric.name) if are_few else None
-    if study.inference.chooses_vertex:
+    if has_vertex:
         fitted = [_fitted(tuned, arm, *scored) for arm, scored in zip(weights, arms, strict=True)]
         if all(fitted) and not (are_few and trial_sd is None):
             error = vertex_error(fitted, sides, seed=seed, trial_sd=trial_sd)

@@ -207,8 +207,8 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     elif contrast.margin:
         goals.append(((1 + power) / 2, 2 * alpha))
     trained = trained or says.n
-    most = max(says.basis.pairs_needed(size, power=p, alpha=a) or math.inf for p, a in goals)
-    pairs = max(most * trained / says.n, trained + 1)
+    largest = max(says.basis.pairs_needed(size, power=p, alpha=a) or math.inf for p, a in goals)
+    pairs = max(largest * trained / says.n, trained + 1)
     parts = _error_parts(analysis, contrast, says.basis)
     of_runs = parts.pop(MORE_RUNS)
     remedy = max((name for name in parts if parts[name] > 0), key=parts.__getitem__, default="")
