@@ -13,6 +13,7 @@ from paribus.decision import Verdicts
 from paribus.errors import ParibusError
 from paribus.readers import read
 from paribus.readers.facts import find_kind
+from paribus.report.model import build_report
 from paribus.study.runs import RunsSection
 
 from ..tools import refused, verb
@@ -62,6 +63,53 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 def test_what_is_not_equal_is_refused(columns, why):
     with pytest.raises(ParibusError, match=why):
         judge(table(**columns), score=["loss", *(columns.keys() & {"eval_loss"})])
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "score"),
+    [
+        *((name, ("s", "ms"), "runtime") for name in ("time_unit", "unit_of_time", "reported_in")),
+        ("time_scale", ("minutes", "hours"), "train_time"),
+        *((f"{q}_normalization", ("z", "none"), "loss") for q in ("metric", "score", "loss")),
+        ("loss_unit", ("nats", "bits"), "loss"),
+        ("time_unit", ("s", "ms"), ""),
+        ("loss_scale", (1.0, 65536.0), ""),
+        ("normalization", ("layer", "rms"), ""),
+        ("init_scale", ("small", "large"), ""),
+    ],
+)
+def test_units_of_the_score_must_be_equal(name, values, score):
+    data = table(**{name: values})
+    data[score or "loss"] = data.pop("loss")
+    if not score:
+        assert judge(data)[0].word == "BETTER"
+        return
+    with refused("incomparable", match=f"{name} is"):
+        judge(data, score=score, better="lower")
+
+
+def test_what_differs_between_arms_and_how_to_compare_further_are_on_the_card():
+    both = {"max_steps": (1000, 2000), "lr": (0.1, 0.2), "warmup_steps": (10, 20)}
+    report = build_report(judge(table(time_limit=("1h", "2h"), **both)))
+    assert "max_steps (1000 in base, 2000 in new)" in report.gravest.text
+    assert "warmup" not in report.gravest.text and "lr, warmup_steps." in report.reading
+    assert "--pair seed" not in report.reading  # BETTER
+    assert "--pair seed" in build_report(judge(table(by=0.0, lr=(0.1, 0.2)))).reading
+
+
+@pytest.mark.parametrize("name", ["base (avg)", "base-mean", "Mean of base", "base_std", "Total"])
+@pytest.mark.parametrize("column", ["arm", "seed", "Name"])
+def test_a_row_named_by_what_it_summarizes_is_no_run(column, name):
+    data = table(Name=[f"run-{k}" for k in range(12)])
+    data = {key: [*map(str, own), str(own[0])] for key, own in data.items()}
+    data |= {"loss": list(map(float, data["loss"]))}
+    data[column][-1] = name
+    data["seed"][-1] = name if column == "seed" else "" if name == "Total" else "9"
+    with refused("incomparable", match="summarize"):
+        judge(data)
+    pooled = table(Name=[f"{k}-mean-pool" for k in range(12)])
+    pooled["arm"] = ["base-mean" if arm == "new" else arm for arm in pooled["arm"]]
+    assert judge(pooled)[0].word == "BETTER"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +164,7 @@ def test_honest_columns_are_no_reason(columns):
     verdicts = judge(table(**columns))
     assert verdicts[0].word == "BETTER"
     notes = found(verdicts)
-    assert notes.keys() <= {"arms_differ"}
+    assert notes.keys() <= {"arms_differ", "may_pair"}
     assert "lr" not in columns or notes["arms_differ"].endswith(" lr, optimizer.")
 
 
@@ -238,7 +286,8 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
     assert (against["low"], against["high"]) == pytest.approx((interval.low, interval.high))
     assert (against["word"], against["n"], against["passed"]) == ("BETTER", 6, 5)
     assert json.loads(verb(*command, "5", "--json", "--at-step", "0")[1])["bar"]["mean"] == 10.8
-    assert "6 runs" in verb(*command, "3.28")[1]
+    card = verb(*command, "3.28")[1]
+    assert "6 runs" in card and "fewer than" not in card
     assert verb(*command, "3.279", "--exit-verdict")[0] == 13
     (tmp_path / "log.txt").write_text("".join(lines[:4]))
     assert " p " not in verb(*command, "3.28")[1]
@@ -359,6 +408,7 @@ def test_time_and_tokens_are_costs_and_budgets_of_a_target(column, per_step, bud
     analysis = judge(data, seed="seed", target=3.5).analysis
     needed = analysis.summary("base", f"{budget}_to_target").mean
     assert needed == pytest.approx(5 * (2.5 if budget == "seconds" else per_step), rel=0.02)
+    assert "10 of 10 runs reached loss 3.5 within 8 steps" in dict(analysis.runs.notes)["horizon"]
 
 
 def test_runs_that_spent_the_same_are_no_copies(tmp_path):

@@ -26,7 +26,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
-from paribus.readers.port import Run, Value, cell_text, is_number
+from paribus.readers.port import Run, Value, as_number, cell_text, is_number
 
 MOST_VALUES = 4  # of a fact, and arms, that a message names
 LONG_CLIMB = 3  # times the least value; the largest one of a curve's steps
@@ -127,10 +127,28 @@ def find_kind(name: str) -> str:
         return "environment"
     for kind in ("setting", "identifier", "time"):
         if words & SETS[f"{kind}_word"]:
-            return kind
+            return "along" if kind == "time" and words & SETS["bound"] else kind
     if SETS["prefix"] & {*above}:
         return "option"
     return "along" if words & SETS["along"] else "other"
+
+
+def _quantities(name: str, values: Iterable[Value]) -> set[str] | None:
+    """Return the quantities whose unit or scale a fact states, or None if it states none.
+
+    The set is empty if the unit may be that of any score. A scale that is a number, such as the
+    `loss_scale` of mixed precision, is not a unit.
+    """
+    words = {*re.findall("[a-z]+", _parts(name)[-1])}
+    texts = {str(value).strip().casefold() for value in values}
+    if texts and texts <= SETS["time_unit"]:
+        return {"time"}
+    rest = words - SETS["unit_word"] - SETS["scale_word"]
+    named, is_unit = rest & SETS["quantity"], bool(words & SETS["unit_word"])
+    is_text = not any(is_number(as_number(text)) or text in ("true", "false") for text in texts)
+    is_scale = bool(words & SETS["scale_word"] and is_text and (named or rest & SETS["any_score"]))
+    is_named = (is_unit or is_scale) and rest - SETS["any_score"] - SETS["of_score"] <= named
+    return named if is_named or (texts and texts <= SETS["score_unit"]) else None
 
 
 def values_of(runs: Iterable[Run], name: str) -> list[Value]:
@@ -167,6 +185,8 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
         if kind == "option":  # a value of each run's own is a name of the run
             is_own = is_replicated and len(values_of(every, name)) == len(every)
             kind = "identifier" if is_own else "setting"
+        if _quantities(name, chain(*values.values())) is not None:
+            kind = "evaluation"
         conclusion = _conclude(kind, list(values.values()), arms, may_be_rows=may_be_rows)
         if name != "steps" or conclusion == "sweep":
             facts.append(Fact(name, kind, values, conclusion))
@@ -207,9 +227,12 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     if TRAINING_LOSS.fullmatch(score):
         _refuse_multiplied(arms, defines, score)
     for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
-        each = ", ".join(f"{_as_text(own[0])} in {arm}" for arm, own in fact.values.items() if own)
-        text = f"The effect of the arm is confounded with that of {fact.name}: {each}."
+        text = f"The effect of the arm is confounded with that of {fact.name}: {_each(fact)}."
         yield "confounded", f"{text} Either may explain the difference."
+    if budgets := [fact for fact in defines if _is_budget(fact)][:MOST_VALUES]:
+        each = ", ".join(f"{fact.name} ({_each(fact)})" for fact in budgets)
+        text = f"Budgets differ between arms: {each}. Unless that is the change, the effect of the"
+        yield "budgets_differ", f"{text} arm includes theirs."
     # Of a name that says nothing it is not known whether the arm is meant by it.
     unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
     if known := [fact.name for fact in defines if fact.name not in unknown]:
@@ -240,8 +263,14 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         ways += f"; pass --seed '{name}' if it numbers replicates, or --score '{name}' too if it is"
         ways += " an outcome"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
+    # Of another task than the score is of, or the unit of another quantity.
     is_other = name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]
-    if fact.conclusion == "incomparable" and not is_other:  # of another task than the score is of
+    if quantities := _quantities(name, chain(*fact.values.values())):
+        of_score = (
+            {"time"} if find_kind(score) == "time" else {*re.findall("[a-z]+", score.lower())}
+        )
+        is_other = {word[:3] for word in quantities}.isdisjoint(word[:3] for word in of_score)
+    if fact.conclusion == "incomparable" and not is_other:
         by_value = {(values_of([run], name) or [None])[0]: run for run in chain(*arms.values())}
         *_, second, first = sorted(by_value, key=lambda value: value is not None)
         why = f"runs of {score} were not evaluated alike: {name} is {_as_text(first)} in "
@@ -292,6 +321,17 @@ def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
     scores = [score for run in runs for score in run.scores.items()]
     values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
     return float(np.median(values)) if values else math.nan
+
+
+def _is_budget(fact: Fact) -> bool:
+    """Return whether a fact is a budget of a run, such as `max_steps` or the size of batches."""
+    words = {*re.findall("[a-z]+", _parts(fact.name)[-1])}
+    of_budget = SETS["along"] | {"bs", "temperature"}
+    return not words & SETS["no_budget"] and (fact.kind == "along" or bool(words & of_budget))
+
+
+def _each(fact: Fact) -> str:
+    return ", ".join(f"{_as_text(own[0])} in {arm}" for arm, own in fact.values.items() if own)
 
 
 def _as_text(value: Value | None) -> str:

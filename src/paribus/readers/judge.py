@@ -156,6 +156,12 @@ def make_study(
     if empty := [label for label, runs in by_label.items() if not runs]:
         why = f"arm '{empty[0]}' has no finished run with a {first}; write NaN for a run"
         raise ParibusError(f"{why} that diverged, or remove the arm", code="too_few")
+    shared = [{seed_of(run, section) for run in runs} for runs in by_label.values()]
+    if not pair and "" not in shared[0] and all(own == shared[0] for own in shared[1:]):
+        text = "All arms have the same seeds: if runs of a seed share data and initial values,"
+        selection.findings.append(
+            ("may_pair", f"{text} --pair {section.seed} compares them within seeds.")
+        )
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     runs = list(chain(*by_label.values()))
     specs: dict[str, dict[str, Any]] = {
@@ -248,7 +254,8 @@ def judge_against_bar(
         f"  {score}, {side} is better",
         f"  {word}  {fixed(mean, digits)}{span}, n {n}"
         + ("" if p is None else f", p {p_value(p)}"),
-        f"The mean with its {level(alpha)} interval; fewer than five runs are not tested.",
+        f"The mean with its {level(alpha)} interval"
+        + ("." if n >= DESCRIPTIVE_BELOW else "; fewer than five runs are not tested."),
         f"{passed} of {plural(len(runs), 'run')} passed the bar{diverged}.",
     ]
     if failed := selection.excluded.get(arm):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -80,19 +80,47 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
-    has_seeds = any(seed_of(run, section) for run in runs)
     for run in runs:
         if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
             reading.notes.append(f"Run {own} was excluded because it is the parent of other runs.")
             continue
-        seed, label = seed_of(run, section), arm_of(run, section)
-        called = label if has_seeds and not seed else ""  # such as `all`, below the runs
-        for name in (seed, called, *map(run.facts.get, ROW_NAMES)):
-            if str(name).casefold() in SUMMARIES:
-                why = f"a row called '{name}' seems to summarize other rows; remove such rows"
-                raise ParibusError(why, code="incomparable")
-        by_label.setdefault(label, []).append(run)
+        by_label.setdefault(arm_of(run, section), []).append(run)
+    for name in _summaries(by_label, section):
+        why = f"a row called '{name}' seems to summarize other rows; remove such rows"
+        raise ParibusError(why, code="incomparable")
     return by_label
+
+
+def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
+    """Yield names of rows that seem to summarize others, such as `mean`, `base (avg)` or `all`.
+
+    A longer name counts if few rows of the arm have such a name, or if it is the label of a single
+    row and the rest of it is another label.
+    """
+    sizes = {" ".join(_words(label)): len(runs) for label, runs in by_label.items()}
+    has_seeds = any(seed_of(run, section) for runs in by_label.values() for run in runs)
+    for label, runs in by_label.items():
+        seeds = [seed_of(run, section) for run in runs]
+        for names in (seeds, *([str(run.facts.get(k, "")) for run in runs] for k in ROW_NAMES)):
+            matches = {name: rest for name in names if (rest := _summarized(name)) is not None}
+            is_few = 2 * sum(name in matches for name in names) < len(runs)
+            yield from (name for name, rest in matches.items() if is_few or not rest)
+        rest = _summarized(label)
+        is_single = len(runs) == 1 < sizes.get(rest or "", 0)
+        if is_single or (rest == "" and has_seeds and "" in seeds):
+            yield label
+
+
+def _summarized(name: str) -> str | None:
+    """Return what a row summarizes by its name: `base` for `base (mean)`, or None if nothing."""
+    words = _words(name)
+    rest = [word for word in words if word not in SUMMARIES]
+    is_summary = len(rest) < len(words)
+    return " ".join(w for w in rest if w not in ("of", "over", "seeds")) if is_summary else None
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[^\W_]+", name.casefold())
 
 
 def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:

@@ -24,6 +24,8 @@ from paribus.study import Study
 MOST_SEEDS = 3  # that a caution names
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
+# Findings that the card states below its rows.
+READING = ("arms_differ", "horizon", "may_pair")
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 # What a control that is not proven means.
 NOT_PROVEN = {
@@ -141,7 +143,7 @@ def _(c: Context) -> Iterator[str]:
 def _(c: Context) -> Iterator[str]:
     if (runs := c.analysis.runs) is None:
         return
-    yield from (text for code, text in runs.notes if code not in ("arms_differ", *MINOR))
+    yield from (text for code, text in runs.notes if code not in (*READING, *MINOR))
     if runs.refused:
         files = numbers.plural(runs.files, "file")
         yield _example(f"{len(runs.refused)} of {files} could not be read", runs.refused)

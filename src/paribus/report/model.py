@@ -13,6 +13,7 @@ from paribus.decision.evidence import losses_elsewhere
 from paribus.decision.verdict import is_of_text
 from paribus.metric import Metric
 from paribus.report.cautions import (
+    READING,
     Caution,
     all_cautions,
     may_be_small,
@@ -340,7 +341,10 @@ class _Builder:
             text += f". Fewer than {DESCRIPTIVE_BELOW} {runs} are described, not tested"
         if self.analysis.chosen_on_judged_text and any(is_of_text(v.metric) for v in self.verdicts):
             text += ". The arms were tuned on the same text, with other seeds"
-        return f"{text}."
+        is_open = any(verdict.word == "UNRESOLVED" for verdict in self.verdicts)
+        notes = dict(self.analysis.runs.notes) if self.analysis.runs else {}
+        shown = [notes[code] for code in READING if is_open or code != "may_pair" if code in notes]
+        return " ".join([f"{text}.", *shown])
 
     def action(self) -> str:
         """Return a sentence with the rule's decision, or "" if nothing is decided."""

@@ -105,6 +105,13 @@ class Runs:
         self.judged |= {run.path for run in every}
         _require_same_items(study, every)
         needed, speeds = _spent_to_target(study, every), speeds_of(every)
+        if needed:
+            name, own = next(iter(needed.items()))
+            end = min(spent[-1] for run in every if len(spent := spent_by(run, score, name)))
+            reached = sum(not is_above for _, is_above in own)
+            text = f"{reached} of {plural(len(every), 'run')} reached {score} {section.target:g} "
+            text += f"within {end:,g} {name.removesuffix(TO_TARGET)}, where the shortest run ends."
+            findings.append(("horizon", text))
         for place, (trial, run) in enumerate(zip(trials, every, strict=True)):
             spent = {name: own[place] for name, own in needed.items()}
             yield trial, _record(study, run, spent, speeds[place])
