@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from typing import Any
 
 # KellerJordan/modded-nanogpt f411b3d, records/track_3_optimization/results/51ece938-....txt: the
 # first and last two validations of two of its twenty trials.
@@ -181,12 +182,13 @@ MLFLOW = (
 )
 
 
-def inspect_log(status: str = "success") -> bytes:
+def inspect_log(status: str = "success", plan: Any = None, **settings: Any) -> bytes:
     """Return a log of inspect_ai: two samples, each asked twice."""
     scores = [{"name": "match", "metrics": {"accuracy": {"value": 0.75}, "stderr": {"value": 0.1}}}]
     header = {
         "status": status,
-        "eval": {"model": "hf/new-seed3", "task": "gsm"},
+        "eval": {"model": "hf/new-seed3", "task": "gsm"} | settings,
+        "plan": plan,
         "results": {"scores": scores},
     }
     samples = [

@@ -1,5 +1,6 @@
 """Each reader on excerpts of real files: what they say, where they are cut, and damaged."""
 
+import json
 import math
 import os
 import sqlite3
@@ -151,6 +152,32 @@ def test_items_of_evaluations(tmp_path):
     assert "cancelled" in reading.refused[0][1]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "facts"),
+    [
+        ("lm-eval", {"fewshot_as_multiturn": True, "date": 1.0}, "evaluation:fewshot_as_multiturn"),
+        ("lm-eval", {"chat_template": "a\nb"}, "evaluation:chat_template"),
+        (
+            "lm-eval",
+            {"config": {"limit": 9, "batch_size": 8}},
+            "evaluation:limit harness:batch_size",
+        ),
+        ("lm-eval", {"config": {"model_args": "dtype=f,pretrained=/x"}}, "model_args.dtype"),
+        ("lm-eval", {"configs": {"copa": {"stop": {"n": 0}}}}, "evaluation:stop.n/copa"),
+        ("inspect-ai", {"task_args": {"x": 5}, "created": "today"}, "evaluation:task_args.x"),
+        ("inspect-ai", {"plan": {"config": {"top_p": 1}}}, "evaluation:generate_config.top_p"),
+        ("inspect-ai", {"dataset": {"location": "/a", "n": 7}}, "evaluation:dataset.n"),
+        ("inspect-ai", {"config": {"epochs": 2, "max_samples": 9}}, "harness:epochs"),
+    ],
+)
+def test_settings_of_an_evaluation_are_facts(name, content, facts, tmp_path):
+    file, plain = EXCERPTS[name]
+    log = json.dumps(json.loads(LM_EVAL) | content).encode()
+    log = log if name == "lm-eval" else inspect_log(**content)
+    (before,), (after,) = (runs(tmp_path, file, own) for own in (plain, log))
+    assert after.facts.keys() - before.facts.keys() == {*facts.split()}
+
+
 def mlflow_run(home: Path, name: str, lines: str, status: int = 3) -> Path:
     written(home, f"{name}/params/seed", b"7")
     written(home, f"{name}/metrics/val_loss", lines.encode())
@@ -216,7 +243,7 @@ def test_lm_eval_pairs_by_document_and_hash(tmp_path):
     (run,) = reading.runs
     assert run.scores == {"copa/acc": 0.5}
     assert run.items["copa/acc"] == {"0:10658aeacfe4f619": 1.0, "1:eb5c68533d3faadc": 0.0}
-    assert run.facts["task_hash/copa"] == "ab12"
+    assert run.facts["evaluation:task_hash/copa"] == "ab12"
     assert [Path(path).name for path, _ in reading.skipped] == [SAMPLES_NAME]
     (run,) = runs(tmp_path / "old", "70m_step1000.json", LM_EVAL_OLD)
     accuracy = {"acc": 0.20394736842105263, "acc_norm": 0.28289473684210525}

@@ -8,15 +8,19 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from paribus.digests import flatten
 from paribus.errors import ParibusError
+from paribus.readers.facts import EVALUATION, HARNESS, SETS, find_kind
 from paribus.readers.port import Run, SkippedError, Source, as_dict, is_number, reader, seed_in
 from paribus.untrusted_io import RECORD_BYTES, is_regular, regular_path
 
 HASH = 16  # characters of a document's hash that name it
 DATED = re.compile(r"(_\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl?$")
 SAMPLES = re.compile(rf"samples_(.+){DATED.pattern}")
-OF_TASKS = {"limit": "limit", "max_samples": "limit", "batch_size": "eval_batch_size"}
+LISTED = re.compile(r"(\w+)=([^,]*)")  # settings in a text such as pretrained=x,dtype=float16
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function
 VERSIONS = re.compile(rb',none"|"lm_eval_version"|"versions"')
 TABLE = re.compile(rb'"results"\s*:\s*\{')
 NO_METRICS = ("doc_id", "target", "filter")  # of a line of samples that does not list its metrics
@@ -48,25 +52,28 @@ def _read_results(source: Source) -> Iterator[Run]:
             if is_number(value) and not is_other:
                 run.scores[f"{task}/{name.removesuffix(',none')}"] = float(value)
         if (shots := task.rpartition(":")[2]).isdecimal():  # as lighteval has them
-            run.facts[f"n_shot/{task}"] = float(shots)
-    config = as_dict(content.get("config") or content.get("config_general"))
-    run.state(
-        arm=content.get("model_name") or config.get("model_args") or config.get("model_name"),
-        model_args=config.get("model_args"),
-        lm_eval_version=content.get("lm_eval_version"),
-        evaluation_seed=config.get("random_seed"),
-    )
-    sizes = as_dict(content.get("n-samples")).items()
+            add_settings(run, {"n_shot": int(shots)}, task)
+    config = as_dict(content.pop("config", None) or content.get("config_general"))
+    run.state(arm=content.get("model_name") or config.get("model_args") or config.get("model_name"))
+    shots = as_dict(content.get("n-shot"))
+    own = as_dict(content.get("configs")) | as_dict(content.get("config_tasks"))
+    for task, settings in own.items():  # the metadata of newer versions name the model
+        settings = as_dict(settings) | ({"num_fewshot": None} if task in shots else {})
+        add_settings(run, settings | dict.fromkeys(("metadata", "task_alias")), task)
     for fact, values in (
         ("task_hash", content.get("task_hashes")),
         ("task_version", content.get("versions")),
-        ("n_shot", content.get("n-shot")),
-        ("n_samples", {task: as_dict(size).get("effective") for task, size in sizes}),
+        ("n_shot", shots),
+        ("n_samples", content.get("n-samples")),
+        ("prompt_hash", content.get("summary_tasks")),  # of lighteval
     ):
-        run.state(**{f"{fact}/{task}": value for task, value in as_dict(values).items()})
-    for key, fact in OF_TASKS.items():
-        if key in config:
-            run.facts[fact] = str(config[key])
+        for task, value in as_dict(values).items():
+            if isinstance(value, dict):
+                hashes = as_dict(value.get("hashes"))
+                value = value.get("effective", hashes.get("hash_full_prompts"))
+            add_settings(run, {fact: value}, task)
+    add_settings(run, config)
+    add_settings(run, {key: own for key, own in content.items() if not isinstance(own, dict)})
     if date := DATED.search(source.name):
         for file in sorted(Path(source.path).parent.glob(f"samples_*{date[1]}.jsonl")):
             if (match := SAMPLES.fullmatch(file.name)) and is_regular(file):
@@ -83,6 +90,42 @@ lighteval = reader(
     says="results_<date>.json from lighteval",
     detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
 )(_read_results)
+
+
+def add_settings(run: Run, settings: Any, task: str | None = None) -> None:
+    """Add the settings of an evaluation as facts.
+
+    `evaluation:KEY` changes what is measured, of one task if `/TASK` follows. `harness:KEY` only
+    says how that is run. Settings of the model keep their names. Those that are off are ignored,
+    and so are seeds, times, identifiers and absolute paths.
+
+    Args:
+        run: the run to describe.
+        settings: the settings, nested or not; ignored if they are not a dict.
+        task: the task that all settings belong to, "" if there is only one, or None if the kind of
+            each follows from its name.
+    """
+    for key, value in flatten(as_dict(settings)).items():
+        if isinstance(value, str) and key.endswith("args") and LISTED.match(value):
+            add_settings(run, {key: dict(LISTED.findall(value))}, task)
+            continue
+        words, kind = {*re.findall("[a-z]+", key.lower())}, find_kind(key)
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        text = ADDRESS.sub("", text)
+        is_off = not value and not is_number(value)
+        if is_off or words & SETS["not_compared"] or text.startswith(("/", "~")):
+            continue
+        kinds = [find_kind(part) for part in key.split(".")]
+        is_evaluated = task is not None or "evaluation" in kinds
+        if is_evaluated and not words & SETS["harness"]:
+            name = EVALUATION + (f"{key}/{task}" if task else key)
+        elif key.startswith("model") and kind != "setting":
+            name = key
+        elif kind in ("identifier", "time") or "\n" in text:
+            continue
+        else:
+            name = HARNESS + key
+        run.state(**{name: value if is_number(value) else text})
 
 
 def _add_items(run: Run, samples: Source, task: str) -> None:
@@ -119,7 +162,9 @@ def openai_evals(source: Source) -> Iterator[Run]:
             items = run.items.setdefault("final_report.accuracy", {})
             items[str(record.get("sample_id"))] = float(correct)
         spec = as_dict(record.get("spec"))
-        run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
+        settings = as_dict(as_dict(spec.get("run_config")).get("eval_spec"))
+        add_settings(run, {key: spec.get(key) for key in ("eval_name", "split")} | settings, "")
+        add_settings(run, spec.get("run_config"))
     if not run.scores:
         raise ParibusError(f"{source.path} has no final_report; wait until the run has ended")
     yield run
@@ -156,9 +201,18 @@ def inspect_ai(source: Source) -> Iterator[Run]:
                 score = f"{scorer['name']}/{name}"
                 run.scores[score] = float(metric["value"])
                 run.items |= {score: dict(items)} if items else {}
-    config, model = as_dict(evaluation.get("config")), evaluation.get("model")
-    run.state(model=model, eval_set=evaluation.get("task"), seed=seed_in(str(model)))
-    run.state(limit=config.get("limit"), epochs=config.get("epochs"))
+    model, plan = str(evaluation.get("model")), as_dict(header.get("plan"))
+    run.state(model=model, seed=seed_in(model))
+    config = as_dict(evaluation.pop("config", None))
+    config = {key: own for key, own in config.items() if not key.startswith("max_")}  # at once
+    if config.get("epochs_reducer") in (None, ["mean"]):  # a mean is one of any number
+        config.pop("epochs_reducer", None)
+        add_settings(run, {"epochs": config.pop("epochs", None)})
+    generation = plan.get("config") or evaluation.pop("model_generate_config", None)
+    asked = ("task", "task_version", "task_args", "solver", "solver_args", "dataset", "scorers")
+    own = {key: evaluation.pop(key, None) for key in asked} | {"steps": plan.get("steps")}
+    add_settings(run, own | {"config": config, "generate_config": generation}, "")
+    add_settings(run, evaluation)
     run.decides = next(iter(run.scores), "")
     if run.scores:
         yield run

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, one_line
 from paribus.numbers import plural, some
 from paribus.readers.port import Run, Value, as_number, cell_text, is_number
 
@@ -40,8 +40,8 @@ EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", 
 SHARE = re.compile(
     r"acc|auc|bleu|err|f1|match|pass|percent|precision|rate|recall|rouge|wer", re.IGNORECASE
 )
-# Facts of one task, as readers of evaluations name them.
-OF_TASK = ("task_hash/", "n_shot/", "n_samples/", "task_version/")
+# What facts of evaluations begin with; those of one task end with its name after a slash.
+EVALUATION, HARNESS = "evaluation:", "harness:"
 # What a run measured of its speed: a rate, or the time of a step or of the whole.
 _MEASURED = r"(?i)(?!.*(?:eval|val_|test|infer|generat|decod))"
 RATE = re.compile(
@@ -105,8 +105,8 @@ def find_kind(name: str) -> str:
     """
     if RATE.fullmatch(name):
         return "time"
-    if name.startswith(OF_TASK):
-        return "evaluation"
+    if name.startswith((EVALUATION, HARNESS)):
+        return "evaluation" if name.startswith(EVALUATION) else "environment"
     *above, last = _parts(name)
     last = SIZE_UNIT.sub("", last)
     if kinds := [kind for kind in KINDS if last in SETS[kind]]:
@@ -264,7 +264,8 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         ways += " an outcome"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
     # Of another task than the score is of, or the unit of another quantity.
-    is_other = name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]
+    task = name.startswith(EVALUATION) and name.partition("/")[2]
+    is_other = bool(task) and not score.startswith((f"{task}/", f"{task}|", f"{task}:"))
     if quantities := _quantities(name, chain(*fact.values.values())):
         of_score = (
             {"time"} if find_kind(score) == "time" else {*re.findall("[a-z]+", score.lower())}
@@ -276,7 +277,8 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         why = f"runs of {score} were not evaluated alike: {name} is {_as_text(first)} in "
         why += f"{by_value[first].source} and {_as_text(second)} in {by_value[second].source}"
         ways = f"evaluate them alike, select some with --where '{name}={cell_text(first)}', or pass"
-        ways += f" --item '{name}' if each run has one row per value"
+        ways += f" --arm '{name}' if it is the change, or --item '{name}' if each run has one row"
+        ways += " per value"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
 
 
@@ -337,4 +339,4 @@ def _each(fact: Fact) -> str:
 def _as_text(value: Value | None) -> str:
     if value is None:
         return "not stated"
-    return f"{value:g}" if isinstance(value, float) else f"{value:.40}"
+    return f"{value:g}" if isinstance(value, float) else one_line(value, 40)
