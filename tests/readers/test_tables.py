@@ -1,6 +1,7 @@
 """Tables of anybody's: wide and long, curves and items, and what nothing tells apart."""
 
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import paribus
 from paribus.errors import ParibusError
 from paribus.readers import Run, read, runs_of
 from paribus.study.runs import RunsSection
+
+from ..tools import refused
 
 
 def table(
@@ -174,3 +177,75 @@ def test_a_card_does_without_pandas(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def verdict(data: Any, **options: Any) -> tuple[str, int]:
+    verdicts = paribus.judge(data, **{"score": "loss", "baseline": "base"} | options)
+    return verdicts[0].word, len(verdicts.analysis.study.seeds)
+
+
+LOSSES = [3.212, 3.193, 3.203, 3.189, 3.209, 3.198]
+PLAIN = {"arm": ["base"] * 6 + ["new"] * 6, "seed": [*range(6)] * 2}
+PLAIN |= {"loss": [by + loss for by in (0, -0.03) for loss in LOSSES]}
+SPEEDS = [30.35 + 1.37 * (n * n % 13) / 7 + n / 900 for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"seed": [2**53 + n for n in range(6)] * 2},
+        {"seed": [2**63 + n for n in range(6)] * 2, "pair": "seed"},
+        {"loss": [f"{10 * loss:.2f}%" for loss in PLAIN["loss"]]},
+        {"loss": [f"{int(1000 * loss):,}" for loss in PLAIN["loss"]]},
+        {"loss": [True] * 6 + [False] * 5 + [True]},
+        *({name: SPEEDS} for name in ("prompts_per_second", "avg_prompt_len", "final_lr", "norm")),
+        *(
+            {name: [0, 1, 2, 0, 1, 0, 4, 1, 0, 2, 1, 0]}
+            for name in ("template_errors", "n_shots_hit")
+        ),
+    ],
+)
+def test_honest_columns(columns, tmp_path):
+    frame = pd.DataFrame(PLAIN | {k: v for k, v in columns.items() if k != "pair"})
+    file = tmp_path / "runs.csv"
+    frame.to_csv(file, index=False)
+    pair = columns.get("pair")
+    assert verdict(str(file), pair=pair) == verdict(frame, pair=pair) == ("BETTER", 6)
+
+
+def test_columns_of_arms_rows_of_scores_and_other_encodings(tmp_path):
+    frame, file = pd.DataFrame(PLAIN), tmp_path / "runs.csv"
+    wide = frame.pivot(index="seed", columns="arm", values="loss").reset_index()
+    assert verdict(wide, pair=True) == ("BETTER", 6)
+    with refused("ambiguous", match="--score"):
+        paribus.judge(wide)
+    long = frame.assign(acc=0.5).melt(["arm", "seed"], var_name="metric")
+    assert verdict(long) == ("BETTER", 6)
+    file.write_text(frame.to_csv(index=False), "utf-16")
+    assert verdict(str(file)) == ("BETTER", 6)
+    frame.to_csv(file, index=False, sep=";", decimal=",")
+    assert verdict(str(file)) == ("BETTER", 6)
+    means = frame.groupby("arm", as_index=False).mean().assign(seed="mean")
+    pd.concat([frame, means]).to_csv(file, index=False)
+    with refused("incomparable", match="--where 'seed!=mean'"):
+        verdict(str(file))
+    assert verdict(str(file), where=["seed!=mean"]) == ("BETTER", 6)
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"arm,loss\nbase,3.5\nnew,3.25\n")
+    os.close(write_end)
+    assert verdict(f"/dev/fd/{read_end}") == ("DESCRIPTIVE", 1)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("{}-seed{}.txt", "{}_{}.log", "{}-2024010{}/log.txt", "{}/2024-01-0{}/10-30-00/log.txt"),
+        *("{}/2024-01-0{}_10-00/log.txt", "{}/Jan0{}_10-00-00_host/log.txt"),
+    ],
+)
+def test_arms_by_file_names_and_folders_with_dates(pattern, tmp_path):
+    for arm, seed, loss in zip(*PLAIN.values(), strict=True):
+        file = tmp_path / pattern.format(arm, seed)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"step 0: train loss 4.0, val loss {loss:.4f}\n")
+    assert verdict(str(tmp_path), score="val_loss") == ("BETTER", 6)

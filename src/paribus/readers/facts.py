@@ -182,6 +182,8 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
     facts = []
     for name in dict.fromkeys(n for run in every for n in run.facts if n not in excluded):
         kind, values = find_kind(name), {arm: values_of(runs, name) for arm, runs in arms.items()}
+        if _is_outcome(name, kind, arms, is_replicated=is_replicated):
+            kind = "other"
         if kind == "option":  # a value of each run's own is a name of the run
             is_own = is_replicated and len(values_of(every, name)) == len(every)
             kind = "identifier" if is_own else "setting"
@@ -191,6 +193,35 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
         if name != "steps" or conclusion == "sweep":
             facts.append(Fact(name, kind, values, conclusion))
     return facts
+
+
+def _is_outcome(name: str, kind: str, arms: Arms, *, is_replicated: bool) -> bool:
+    """Return whether a fact was most likely measured, although a word of its name says otherwise.
+
+    It is a number that varies within every arm. A choice would be the same for the whole arm, or
+    take the same values in every arm. A setting needs more evidence: numbers of at least three
+    digits that differ in every run, although all arms have the same seeds, or the setting has
+    names as values, or is measured at the end.
+    """
+    sets = [values_of(runs, name) for runs in arms.values()]
+    every = [value for own in sets for value in own]
+    is_varied = all(len(own) > 1 for own in sets) and all(map(is_number, every))
+    if not is_varied or kind not in ("evaluation", "setting") or len(sets) < 2:
+        return False
+    words = {*re.findall("[a-z]+", _parts(name)[-1])} - SETS["of_thing"]
+    if (
+        kind == "evaluation"
+        and not words <= SETS["evaluation_word"]
+        and not name.startswith(EVALUATION)
+    ):
+        return len({*map(frozenset, sets)}) > 1 and _parts(name)[-1] not in SETS[kind]
+    seeds = {frozenset(run.facts.get("seed") for run in runs) for runs in arms.values()}
+    is_long = all(float(f"{value:.2g}") != value for value in every)
+    is_own = len({*every}) == sum(map(len, arms.values()))
+    is_measured = (is_replicated and len(seeds) == 1) or bool(
+        words & {*WORDS["named"], *WORDS["measured"]}
+    )
+    return is_own and is_long and is_measured
 
 
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_rows: bool) -> str:

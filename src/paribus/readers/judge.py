@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, zip_longest
@@ -21,8 +22,8 @@ from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, level, p_value, plural, some
 from paribus.readers.facts import TOKENS, WORDS, find_kind, values_of
-from paribus.readers.port import GRADIENT_NORM, Run, cell_text
-from paribus.readers.read import Reading, read
+from paribus.readers.port import FROM_PATH, GRADIENT_NORM, Run, cell_text
+from paribus.readers.read import Reading, arm_of, read
 from paribus.readers.select import (
     Selection,
     group_by_arm,
@@ -329,11 +330,16 @@ def default_score(runs: Sequence[Run]) -> str:
     no_results |= {
         name for name in names if TOKENS.fullmatch(name) or GRADIENT_NORM.fullmatch(name)
     }
+    if not names:
+        why = f"no column or line of {runs[0].source} is recognized as a score; name a column"
+        raise ParibusError(
+            f"{why} with --score: {some(sorted(runs[0].facts), 8)}", code="ambiguous"
+        )
     known = sorted(names - no_results or names)
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]
-    why = f"no score was chosen; name one, such as --score {[*known, 'loss'][0]}"
+    why = f"no score was chosen; name one, such as --score {shlex.quote(known[0])}"
     raise ParibusError(f"{why}: {some(known, MOST_NAMED)}", code="ambiguous")
 
 
@@ -359,9 +365,13 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
         why = f"{runs[0].source} has no '{arm}' that names its arm: "
         why += nearest(arm, runs[0].facts)
     names = dict.fromkeys(name for run in runs for name in run.facts)
-    column = next((n for n in names if 1 < len(values_of(runs, n)) <= len(runs) / 2), "COLUMN")
-    ways = f"name the arms with --arm {column}, --arm folder, or files as label=PATTERN"
-    raise ParibusError(f"{why}; {ways}", code="ambiguous")
+    columns = [n for n in names if find_kind(n) in ("setting", "option", "environment", "other")]
+    ways = [n for n in columns if 1 < len(values_of(runs, n)) <= len(runs) / 2][:1]
+    for way in FROM_PATH:
+        arms = {arm_of(run, RunsSection(arm=way)) for run in runs if run.path}
+        ways += [way] * (1 < len(arms) <= len(runs) / 2)
+    way = " or ".join([f"--arm {shlex.quote(way)}" for way in ways] + ["files as label=PATTERN"])
+    raise ParibusError(f"{why}; name the arms with {way}", code="ambiguous")
 
 
 def _name_folders(labels: Iterable[str]) -> dict[str, str]:
@@ -389,7 +399,8 @@ def _find_seeds(
     every = {seed_of(run, section) for runs in by_label.values() for run in runs}
     places = {seed: place for place, seed in enumerate(sorted(every))}
     if not all(re.fullmatch("0|[1-9][0-9]{0,17}", seed) for seed in every):
-        if pair and ("" in every or section.seed == "seed"):
+        is_number = all(map(str.isdecimal, every))
+        if pair and not is_number and ("" in every or section.seed == "seed"):
             why = f"'{min(every)}' in '{section.seed}' is not an integer, so it cannot pair runs"
             raise ParibusError(f"{why}; name another column with --pair, or remove --pair")
         for runs in by_label.values():

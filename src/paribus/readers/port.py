@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import json
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ HEAD_BYTES = 64 * 1024  # what a file is recognised by
 NOT_FINISHED = "unfinished"
 FROM_PATH = ("folder", "name")  # of a file, which may name the arm
 PACKED = ".gz"  # end of the name of a compressed file
+LARGEST_EXACT = 2**53  # larger integers are texts: not every one of them is a float
 GRADIENT_NORM = re.compile(r"(?:.*[/_.])?grad(?:ient)?_?norm", re.IGNORECASE)
 Value = str | float  # of a fact
 
@@ -74,7 +77,7 @@ class Run:
         """Add facts. Values other than numbers and non-empty strings are ignored."""
         for name, value in facts.items():
             if is_number(value):
-                self.facts[name] = float(value)
+                self.facts[name] = as_value(value)
             elif isinstance(value, str) and value:
                 self.facts[name] = value
 
@@ -113,7 +116,8 @@ class Run:
 class Source:
     """A file to read: its name, its first and last bytes, and its content in chunks.
 
-    Files with the extension `.gz` are decompressed.
+    Files with the extension `.gz` are decompressed, UTF-16 is converted to UTF-8, and a pipe, such
+    as `<(command)`, is read into memory.
 
     Args:
         path: the file path.
@@ -126,21 +130,35 @@ class Source:
     ) -> None:
         self.path, self.section, self.scores = path, section or RunsSection(), tuple(scores)
         self.is_cut = False  # once its content was read: whether its last line has no end
-        self.is_packed = path.endswith(PACKED)
-        self.name = Path(path).name.removesuffix(PACKED)
+        self.name, self.encoding, self.content = Path(path).name.removesuffix(PACKED), "utf-8", b""
+        is_pipe = os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+        if is_pipe:
+            with open(path, "rb") as pipe:
+                self.content = pipe.read(RECORD_BYTES)
+            start = self.content.lstrip()[:1]
+            self.name += {b"{": ".jsonl", b"[": ".json"}.get(start, ".csv")
+        with self.open() as file:
+            start = file.read(2)
+        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            self.encoding = "utf-16"
         with self.open() as file:
             self.head = self.tail = file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
             if file.read(1):
-                self.tail = b"\n"  # of a packed file, whose end is not known
-                if not self.is_packed:
+                self.tail = b"\n"  # of a converted file, whose end is not known
+                if not (path.endswith(PACKED) or self.encoding != "utf-8"):
                     file.seek(-HEAD_BYTES, os.SEEK_END)
                     self.tail = file.read()
         self.header = self.head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
         self.ends = [b"\n" + end for end in {self.head: 0, self.tail: 0}]
 
     def open(self) -> Any:
-        """Open the file in binary mode and decompress it if necessary."""
-        return (gzip.open if self.is_packed else open)(regular_path(self.path), "rb")
+        """Open the file in binary mode; decompress it and convert it to UTF-8 if necessary."""
+        if self.content:
+            file: Any = io.BytesIO(self.content)
+        else:
+            opened = gzip.open if self.path.endswith(PACKED) else open
+            file = opened(regular_path(self.path), "rb")
+        return file if self.encoding == "utf-8" else codecs.EncodedFile(file, "utf-8", "utf-16")
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
         """Return whether a pattern occurs in the file's first or last bytes.
@@ -259,9 +277,10 @@ def as_number(text: Any) -> float | None:
 
 
 def as_value(text: Any) -> Value:
-    """Convert text to a float if possible; otherwise return it as a string."""
+    """Convert text to a float if it loses nothing; otherwise return it as a string."""
     number = as_number(text)
-    return str(text) if number is None else number
+    is_exact = number is not None and (abs(number) < LARGEST_EXACT or not str(text).isdecimal())
+    return number if is_exact else str(text)
 
 
 def is_number(value: Any) -> TypeGuard[float]:

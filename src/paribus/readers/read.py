@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -40,7 +41,16 @@ OF_A_RUN = re.compile(
     r"|tensorboard|tb|wandb|latest|.+_0\d{4}(?:_\d+(?:_.*)?)?",
     re.IGNORECASE,
 )
+# A date, and perhaps a time, with what follows it; or a time, as Hydra names the folder below.
+DATE = re.compile(
+    r"(?:^|[-_ .])(?:20\d\d(?P<sign>[-_.]?)[01]\d(?P=sign)[0-3]\d"
+    r"|[A-Z][a-z]{2}[0-3]\d_\d\d-\d\d-\d\d)(?:[-_ T.].*)?$"
+    r"|^[0-2]\d(?P<mark>[-_.:h]?)[0-5]\d(?P=mark)[0-5]\d$"
+)
 CHECKPOINT = re.compile(r"[/\\]?checkpoint-\d+$")  # a folder of the Hugging Face Trainer
+SEED_OF_FILE = re.compile(
+    r"(?P<arm>.*[^-_. ])[-_. ]+(?:seed|s|rep|run|trial|r)?[-_= ]?(?P<seed>\d{1,9})", re.IGNORECASE
+)
 LEAST_OF_A_CURVE = 3  # points; fewer may be equal by chance
 LONGEST_QUOTE = 80  # characters of an error, which may quote the file
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
@@ -267,9 +277,25 @@ def arm_of(run: Run, section: RunsSection) -> str:
     path = PurePath(os.path.abspath(run.path))
     if section.arm == "name":
         return path.stem
-    above = [folder.name for folder in path.parents]
-    own = next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
+    names = (DATE.sub("", folder.name) for folder in path.parents)
+    own = next((name for name in names if name and not OF_A_RUN.fullmatch(name)), path.parent.name)
     return split_seed(own)[0]
+
+
+def name_arms(runs: Iterable[Run], section: RunsSection) -> None:
+    """Set the facts `arm` and `seed` from file names such as `base-seed1.log` in one folder.
+
+    Nothing is set if the folders distinguish arms, or unless at least two arms have several runs.
+    """
+    unnamed = [run for run in runs if run.path and not {"arm", section.arm} & run.facts.keys()]
+    names = [SEED_OF_FILE.fullmatch(PurePath(run.path).stem) for run in unnamed]
+    arms = Counter(match["arm"] for match in names if match)
+    is_by_folder = len({arm_of(run, section) for run in unnamed}) > 1
+    if section.arm != "arm" or is_by_folder or None in names or len(arms) < 2 or 1 in arms.values():
+        return
+    for run, match in zip(unnamed, names, strict=True):
+        if match:
+            run.facts = {"seed": float(match["seed"])} | run.facts | {"arm": match["arm"]}
 
 
 def split_label(path: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from paribus.readers.port import (
     cell_text,
     is_number,
 )
-from paribus.readers.read import Reading, arm_of
+from paribus.readers.read import Reading, arm_of, name_arms
 from paribus.study.runs import RunsSection
 
 PARENTS, ROW_NAMES, SUMMARIES = (WORDS[key] for key in ("parent", "row_name", "summary"))
@@ -70,14 +70,17 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
         for run in runs:
             if nested in run.facts:
                 run.facts["seed"] = run.facts[nested]
+    name_arms(runs, section)
     if section.arm not in ("arm", *FROM_PATH) and not any(run.is_row for run in runs):
         _require_fact("arm", section.arm, runs)
     for condition in section.where:
         name, _, value = condition.partition("=")
+        is_excluded, name = name.endswith("!"), name.removesuffix("!")
         values = sorted(map(cell_text, _require_fact("where", name, runs)))
-        runs = [run for run in runs if run.facts.get(name) in {value, as_number(value)}]
+        meant = {value, as_number(value)}
+        runs = [run for run in runs if (run.facts.get(name) in meant) != is_excluded]
         if not runs:
-            raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
+            raise ParibusError(f"where: no run has {condition}; its values: {some(values, 8)}")
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
     for run in runs:
@@ -86,8 +89,10 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
             continue
         by_label.setdefault(arm_of(run, section), []).append(run)
     for name in _summaries(by_label, section):
-        why = f"a row called '{name}' seems to summarize other rows; remove such rows"
-        raise ParibusError(why, code="incomparable")
+        keys = (section.seed, section.arm, *ROW_NAMES)
+        column = next((k for k in keys if name in {run.facts.get(k) for run in runs}), section.arm)
+        why = f"a row called '{name}' seems to summarize other rows; exclude such rows"
+        raise ParibusError(f"{why} (--where '{column}!={name}')", code="incomparable")
     return by_label
 
 

@@ -12,6 +12,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +23,12 @@ import pyarrow.csv
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.facts import RATE, TIME, TOKENS, find_kind, find_size
+from paribus.numbers import some
+from paribus.readers.facts import RATE, TIME, TOKENS, WORDS, find_kind, find_size
 from paribus.readers.port import (
     FROM_PATH,
     GRADIENT_NORM,
+    LARGEST_EXACT,
     NOT_FINISHED,
     Run,
     SkippedError,
@@ -50,6 +53,9 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
 UNNAMED = ("arm", "seed", *FROM_PATH)  # columns of arms and seeds that may be missing
 DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
+GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")  # a number such as 3,281
+DECIMAL_COMMA = re.compile(rb"(?<![\d,])0,\d|\d,(?:\d{1,2}|\d{4,})(?!\d)")  # and no such number
+TRUTH = {"true": "1", "false": "0"}
 EMPTY = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
 STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
 # As wandb, MLflow, Optuna and schedulers say of a run, in a column of such a name, that it has not
@@ -133,11 +139,16 @@ def _as_numpy(cells: pa.Array, kind: pa.DataType) -> np.ndarray:
 
 def _column(cells: pa.Array) -> Column:
     missing = _as_numpy(_call("is_null", [cells]), pa.uint8()) == 1
-    if not pa.types.is_dictionary(cells.type):
-        try:
-            if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
-                return Column(np.where(missing, math.nan, _as_numpy(cells, pa.float64())), missing)
-        except pa.ArrowException:  # such as dates
+    kind, values = cells.type, np.array([])
+    if not pa.types.is_dictionary(kind):
+        if kind not in (pa.string(), pa.large_string()):
+            with suppress(pa.ArrowException):  # such as dates
+                values = np.where(missing, math.nan, _as_numpy(cells, pa.float64()))
+            is_exact = (
+                not pa.types.is_integer(kind) or np.nanmax(abs(values), initial=0) < LARGEST_EXACT
+            )
+            if len(values) and kind != pa.bool_() and is_exact:
+                return Column(values, missing)
             cells = pa.array(map(cell_text, cells.to_pylist()), pa.string())
         cells = _call("dictionary_encode", [cells], arrow_compute.DictionaryEncodeOptions("encode"))
     places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
@@ -158,6 +169,9 @@ def columns_of(data: pa.Table) -> dict[str, Column]:
 def numbers_of(column: Column, name: str, where: str) -> Column:
     """Convert a column to numbers. A logged NaN does not count as missing.
 
+    Cells such as `3,281` are integers. If all cells have a percent sign, or say true or false, they
+    are percentages, or 1 and 0.
+
     Args:
         column: the column.
         name: its name, for errors.
@@ -168,6 +182,12 @@ def numbers_of(column: Column, name: str, where: str) -> Column:
     if column.texts is None:
         return column
     texts = list(map(str.strip, column.texts))
+    stated = [text for text in texts if text not in EMPTY and not DIVERGED.match(text)]
+    if stated and all(text.endswith("%") for text in stated):
+        texts = [text.removesuffix("%") for text in texts]
+    elif stated and all(text.casefold() in TRUTH for text in stated):
+        texts = [TRUTH.get(text.casefold(), text) for text in texts]
+    texts = [text.replace(",", "") if GROUPED.fullmatch(text) else text for text in texts]
     numbers = [math.nan if DIVERGED.match(text) else as_number(text) for text in texts]
     missing = np.array([text in EMPTY for text in texts])
     for code, number in enumerate(numbers):
@@ -179,6 +199,8 @@ def numbers_of(column: Column, name: str, where: str) -> Column:
 
 
 def _is_numeric(column: Column) -> bool:
+    if column.texts and {text.casefold() for text in column.texts} <= {"", *TRUTH}:
+        return False  # such as a column `crashed`, unless it is named as a score
     try:
         return not numbers_of(column, "", "").missing.all()
     except ParibusError:
@@ -197,9 +219,10 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     Raises ParibusError if a column is missing, a value is not a number, or rows of one run cannot
     be distinguished.
     """
-    n, columns = data.num_rows, columns_of(data) if data.num_rows else {}
-    if not n:
+    if not data.num_rows:
         return []
+    data, section, scores = _as_long(data, section, scores)
+    n, columns = data.num_rows, columns_of(data)
     scores, names = () if section.metric else scores, list(columns)
     _require_columns(names, section, scores, where)
     seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
@@ -264,6 +287,38 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     for run in runs:
         _add_its_end(run)
     return runs
+
+
+def _as_long(
+    data: pa.Table, section: RunsSection, scores: Sequence[str]
+) -> tuple[pa.Table, RunsSection, Sequence[str]]:
+    """Recognize a table whose columns are arms or whose rows are scores, if no column is named.
+
+    A table without a column of arms, but with one called `baseline` or alike beside other numbers,
+    gets a row for each arm. Columns such as `metric` and `value` are used as `section` would.
+    """
+    names, own = data.column_names, set(scores)
+    called = {name.casefold(): name for name in names}
+    metric = next((called[name] for name in WORDS["metric"] if name in called), "")
+    if metric and "value" in called and not {section.metric, *own} & {*names, called["value"]}:
+        section = section.model_copy(update={"metric": metric, "value": called["value"]})
+    is_named = {section.arm, section.step, section.metric, *own} & {*names}
+    is_about_arms = {*WORDS["baseline"]} & {*called}
+    if is_named or section.arm != "arm" or not is_about_arms:
+        return data, section, scores
+    arms = [name for name, column in columns_of(data).items() if _is_score(name, column)]
+    words = {word for name in arms for word in re.findall("[a-z]+", name.casefold())}
+    if len(arms) < 2 or words & {*WORDS["lower"], *WORDS["higher"]}:
+        return data, section, scores
+    if not scores:
+        why = f"columns {some(arms)} seem to be arms; name their score, such as --score loss"
+        raise ParibusError(why, code="ambiguous")
+    score, shared = scores[0], data.drop_columns(arms)
+    parts = []
+    for arm in arms:
+        part = shared.append_column("arm", pa.array([arm] * data.num_rows))
+        parts.append(part.append_column(score, data[arm].cast(pa.float64())))
+    return pa.concat_tables(parts), section, [score]
 
 
 def _require_columns(
@@ -352,7 +407,8 @@ def read_table(source: Source) -> pa.Table:
     if source.head.startswith(PARQUET):
         import pyarrow.parquet
 
-        return pyarrow.parquet.ParquetFile(regular_path(source.path)).read()
+        with source.open() as file:
+            return pyarrow.parquet.ParquetFile(file).read()
     if start == b"[":
         rows = source.json()
         if not all(isinstance(row, dict) for row in rows):
@@ -366,7 +422,7 @@ def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         cells, kind = [row.get(name) for row in rows], pa.float64()
-        if not all(cell is None or is_number(cell) for cell in cells):
+        if not all(c is None or (is_number(c) and is_number(as_value(c))) for c in cells):
             cells, kind = [None if cell is None else cell_text(cell) for cell in cells], pa.string()
         columns[name] = pa.array(cells, kind)
     return pa.table(columns)
@@ -375,7 +431,7 @@ def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
 def _read_csv(source: Source) -> pa.Table:
     is_tabbed = source.name.lower().endswith(".tsv")
     delimiter = "\t" if is_tabbed else max(",\t;", key=source.header.count)
-    text: Any = regular_path(source.path)
+    text: Any = io.BytesIO(source.content) if source.content else regular_path(source.path)
     last = source.tail.rpartition(b"\n")[2]
     source.is_cut = last != b""
     if source.is_cut and last.decode("utf-8", "replace").count(delimiter) < source.header.count(
@@ -383,11 +439,13 @@ def _read_csv(source: Source) -> pa.Table:
     ):
         with source.open() as file:
             text = io.BytesIO(file.read().removesuffix(last))
-    # Arms, items and names of scores are texts as written, such as 007; true is no number.
-    meant = (source.section.arm, source.section.item, source.section.metric)
+    # Arms, items and names of scores are texts as written, such as 007; true is no number. A seed
+    # may have more digits than a float.
+    section = source.section
+    meant = (section.arm, section.seed, section.item, section.metric)
     return pyarrow.csv.read_csv(
         text,
-        pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES),
+        pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, encoding=source.encoding),
         # A cell with line ends is quoted; without any, blocks are parsed in parallel.
         pyarrow.csv.ParseOptions(
             delimiter=delimiter,
@@ -398,6 +456,7 @@ def _read_csv(source: Source) -> pa.Table:
             null_values=EMPTY,
             true_values=[],
             false_values=[],
+            decimal_point="," if delimiter == ";" and source.has(DECIMAL_COMMA) else ".",
             timestamp_parsers=["-"],  # pandas would be imported for a timestamp
             auto_dict_encode=True,
             auto_dict_max_cardinality=2**31 - 1,
