@@ -42,6 +42,7 @@ SHARE = re.compile(
 )
 # What facts of evaluations begin with; those of one task end with its name after a slash.
 EVALUATION, HARNESS = "evaluation:", "harness:"
+OF_CHOICE = ("evaluation_word", "evaluated_by", "evaluated_what", "of_thing")
 # What a run measured of its speed: a rate, or the time of a step or of the whole.
 _MEASURED = r"(?i)(?!.*(?:eval|val_|test|infer|generat|decod))"
 RATE = re.compile(
@@ -199,29 +200,24 @@ def _is_outcome(name: str, kind: str, arms: Arms, *, is_replicated: bool) -> boo
     """Return whether a fact was most likely measured, although a word of its name says otherwise.
 
     It is a number that varies within every arm. A choice would be the same for the whole arm, or
-    take the same values in every arm. A setting needs more evidence: numbers of at least three
-    digits that differ in every run, although all arms have the same seeds, or the setting has
-    names as values, or is measured at the end.
+    take the same values in every arm. If all words of the name are those of a choice, it must have
+    at least three digits and differ in every run, although all arms have the same seeds. In place
+    of equal seeds, a word such as `final` counts, or that a setting has names as values.
     """
     sets = [values_of(runs, name) for runs in arms.values()]
-    every = [value for own in sets for value in own]
+    every, last = list(chain(*sets)), _parts(name)[-1]
     is_varied = all(len(own) > 1 for own in sets) and all(map(is_number, every))
-    if not is_varied or kind not in ("evaluation", "setting") or len(sets) < 2:
+    is_chosen = kind not in ("evaluation", "setting") or name.startswith(EVALUATION)
+    if is_chosen or not is_varied or last in SETS["evaluation"]:
         return False
-    words = {*re.findall("[a-z]+", _parts(name)[-1])} - SETS["of_thing"]
-    if (
-        kind == "evaluation"
-        and not words <= SETS["evaluation_word"]
-        and not name.startswith(EVALUATION)
-    ):
-        return len({*map(frozenset, sets)}) > 1 and _parts(name)[-1] not in SETS[kind]
+    words = {*re.findall("[a-z]+", last)}
+    if kind == "evaluation" and words - set().union(*map(SETS.__getitem__, OF_CHOICE)):
+        return len(sets) == 1 or len({*map(frozenset, sets)}) > 1
     seeds = {frozenset(run.facts.get("seed") for run in runs) for runs in arms.values()}
-    is_long = all(float(f"{value:.2g}") != value for value in every)
+    is_paired = is_replicated and len(seeds) == 1 < len(sets)
     is_own = len({*every}) == sum(map(len, arms.values()))
-    is_measured = (is_replicated and len(seeds) == 1) or bool(
-        words & {*WORDS["named"], *WORDS["measured"]}
-    )
-    return is_own and is_long and is_measured
+    is_long = all(float(f"{value:.2g}") != value for value in every)
+    return is_own and is_long and (is_paired or bool(words & (SETS["named"] | SETS["measured"])))
 
 
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_rows: bool) -> str:
