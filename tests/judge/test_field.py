@@ -57,12 +57,14 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
         ({"config.opt.rate": RATES * 2}, "--where 'config.opt.rate=0.1'"),
         ({"size": ["s", "m", "l"] * 4, "seed": [0, 0, 0, 1, 1, 1] * 2}, "differ"),
         ({"seed": [0] * 12}, "6 runs"),
+        ({"config.tokenizer": ("a", "b"), "val_bpb": [1.0] * 12}, "--score val_bpb"),
+        ({"vocab_size": (32_000, 50_257)}, "per token"),
         ({"loss": [3.2, 12.8] * 6, "eval_loss": [3.3] * 12, "arm": ["base", "new"] * 6}, "factor"),
     ],
 )
 def test_what_is_not_equal_is_refused(columns, why):
     with pytest.raises(ParibusError, match=why):
-        judge(table(**columns), score=["loss", *(columns.keys() & {"eval_loss"})])
+        judge(table(**columns), score=["loss", *(columns.keys() & {"eval_loss", "val_bpb"})])
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,7 @@ def test_a_machine_of_each_arm_is_a_caution(name):
         {"config.wandb_run_name": [f"r{k}" for k in range(12)]},
         {"config.log": [f"{k}.log" for k in range(12)], "config.run_number": list(range(12))},
         {"prompt_tokens": [50_000 + k for k in range(12)], "limit": [math.nan] * 12},
+        {"config.tokenizer": ["a", "b"] * 6},
     ],
 )
 def test_honest_columns_are_no_reason(columns):

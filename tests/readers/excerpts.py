@@ -132,11 +132,13 @@ WANDB_CHART = b"""\
 
 # The forms below are made up, by the source files that the readers' declarations name.
 MEGATRON = b"""\
+  eval_iters ...................................... 5
  [2026-11-20 04:01:40] iteration      100/    1000 | consumed samples:         3200 | elapsed time per iteration (ms): 312.5 | learning rate: 3.000000E-04 | global batch size:    32 | lm loss: 5.058401E+00 | loss scale: 1.0 | grad norm: 0.465 | number of skipped iterations:   0 | number of nan iterations:   0 |
  validation loss at iteration 100 | lm loss value: 5.151000E+00 | lm loss PPL: 1.726040E+02 |
  [2026-11-20 04:03:20] iteration      200/    1000 | consumed samples:         6400 | elapsed time per iteration (ms): 312.5 | learning rate: 3.000000E-04 | global batch size:    32 | loss scale: 1.0 | grad norm: nan | number of skipped iterations:   0 | number of nan iterations:   1 |
 """
 TORCHTITAN = b"""\
+[rank0]:[titan] 2026-11-20 - root - INFO - Trainer is initialized with local batch size 8, global batch size 64, gradient accumulation steps 1, sequence length 2048, total steps 10 (warmup 2)
 [rank0]:[titan] 2026-11-20 10:00:00,123 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  8.12345  \x1b[38;2;180;60;0mgrad_norm:  1.2345  \x1b[38;2;54;234;195mmemory: 40.12GiB(50.10%)  tps: 7,654\x1b[39m
 [rank0]:[titan] 2026-11-20 10:01:00,123 - root - INFO - \x1b[31mvalidate step: 10  \x1b[32mloss:  7.2345  \x1b[38;2;54;234;195mmemory: 40.12GiB(50.10%)  tps: 7,654\x1b[39m
 """
@@ -148,7 +150,7 @@ OLMO_CORE = b"""\
     train/CE loss=2.801
     eval/lm/CE loss=2.950
 """
-LLMC = b"s:0 tel:11.0123\ns:1 trl:10.9 lr:0.0006 norm:0.31\ns:250 tel:3.2901\ns:250 eval:0.2941\ns:500 tel:-nan\n"
+LLMC = b"| sequence length T     | 64                   |\n| val_max_steps | 20 |\ns:0 tel:11.0123\ns:1 trl:10.9 lr:0.0006 norm:0.31\ns:250 tel:3.2901\ns:250 eval:0.2941\ns:500 tel:-nan\n"
 LITGPT = b"""\
 Epoch 1 | iter 100 step 100 | loss train: 3.456, val: n/a | iter time: 123.45 ms (step) remaining time: 0:01:00
 iter 100: val loss 3.4321, val time: 123.45 ms

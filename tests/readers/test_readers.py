@@ -123,9 +123,11 @@ LAST: dict[str, dict[str, float]] = {
 }
 CONFIG = "config/train_shakespeare_char.py"
 FACTS: dict[str, dict[str, Any]] = {
-    "megatron": {"planned_steps": 1000},
+    "megatron": {"planned_steps": 1000, "global_batch_size": 32, "eval_iters": 5},
+    "llmc": {"sequence length": 64, "val_max_steps": 20},
+    "torchtitan": {"global_batch_size": 64, "sequence_length": 2048, "planned_steps": 10},
     "hugging-face": {"planned_steps": 2315, "steps": 2200},
-    "nanogpt": {"seed": 3, "config": CONFIG, "planned_steps": 5000, "steps": 500},
+    "nanogpt": {"seed": 3, "config": CONFIG, "planned_steps": 5000, "tokens_per_iter": 16384},
 }
 
 

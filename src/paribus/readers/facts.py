@@ -43,6 +43,14 @@ SHARE = re.compile(
 # What facts of evaluations begin with; those of one task end with its name after a slash.
 EVALUATION, HARNESS = "evaluation:", "harness:"
 OF_CHOICE = ("evaluation_word", "evaluated_by", "evaluated_what", "of_thing")
+PER_TOKEN = re.compile(
+    r"(?i)loss(?!less)|(?<![a-z])(?:nll|ppl|ce|xent)(?![a-z])|perplexity|entropy"
+)
+PER_BYTE = re.compile(r"(?i)bpb|byte|bits_per|(?<![a-z])(?:bpc|char|word)")
+TOKENIZER = re.compile(
+    r"(?i)(?!.*padded)(?:.*[./:_-])?(?:tokeni[sz]er(?:[._-](?:name|type|path|model|file|id|kind))*"
+    r"|(?:n_)?vocab(?:ulary)?(?:[_ -]?(?:size|file))?)"
+)
 # What a run measured of its speed: a rate, or the time of a step or of the whole.
 _MEASURED = r"(?i)(?!.*(?:eval|val_|test|infer|generat|decod))"
 RATE = re.compile(
@@ -268,7 +276,7 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
         yield "also_differ", f"Arms differ in {some(unknown, 6)}: is that the change?"
     for name in WORDS["start"]:
         starts = {run.facts.get(name) for run in every}
-        if len(every) > 1 and len(starts) == 1 and not starts & {None, 0.0, ""}:
+        if len(every) > 1 and len(starts) == 1 and not starts & {None, 0.0, "", "scratch"}:
             text = f"All runs start from one checkpoint ({name} {_as_text(starts.pop())}): the"
             yield "one_start", f"{text} spread over seeds excludes variation before it."
     if zeroed := [run for run in every if run.facts.get("zeroed") == score]:
@@ -307,6 +315,40 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         ways += f" --arm '{name}' if it is the change, or --item '{name}' if each run has one row"
         ways += " per value"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
+
+
+def refuse_tokenizers(arms: Arms, score: str, column: str) -> None:
+    """Raise ParibusError if a loss per token is compared between tokenizers.
+
+    Vocabulary sizes that differ by less than 1% are equal, because embeddings are padded.
+
+    Args:
+        arms: the runs, keyed by arm.
+        score: the score to judge by.
+        column: the fact that names the arms.
+    """
+    if not PER_TOKEN.search(score) or PER_BYTE.search(score):
+        return
+    every = list(chain(*arms.values()))
+    for name in dict.fromkeys([column, *(fact for run in every for fact in run.facts)]):
+        values = {arm: values_of(runs, name) for arm, runs in arms.items()}
+        if name == column and not any(values.values()):
+            values = {arm: [arm] for arm in arms}
+        if not TOKENIZER.fullmatch(name) or not all(values.values()):
+            continue
+        sets = [
+            {cell_text(value).rstrip("/").rpartition("/")[2] for value in own}
+            for own in values.values()
+        ]
+        sizes = [number for own in sets for text in own if (number := as_number(text))]
+        is_padded = len(sizes) == sum(map(len, sets)) and max(sizes) < 1.01 * min(sizes)
+        if is_padded or all(own == sets[0] for own in sets):
+            continue
+        each = ", ".join(f"{_as_text(own[0])} in {arm}" for arm, own in values.items())
+        ways = [other for run in every for other in run.scores if PER_BYTE.search(other)]
+        why = f"{score} is a loss per token, but {name} is {each}; judge by bits per byte"
+        why += f" (--score {ways[0]})" if ways else ": loss / ln 2 * tokens / bytes of the text"
+        raise ParibusError(why, code="incomparable")
 
 
 def _refuse_percent(arms: Arms, score: str) -> None:

@@ -32,13 +32,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.readers.port import Reader, Run, Source, Value, as_number, as_value
+from paribus.readers.port import Reader, Run, Source, Value, as_number
 from paribus.readers.tables import read_program_table
 from paribus.untrusted_io import MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
 NUMBER = r"[-+.\w]+(?=[\s|;\]})'\x22]|,(?!\d))"
-FACTS = {"planned_steps", "seed"}
+FACTS = {"planned_steps", "seed", "global_batch_size"}
 UNITS = {"ms": 1e-3, "min": 60.0}
 COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 MOST_SOURCE = 16 * MIB
@@ -180,8 +180,11 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
             name, _, unit = spelt.partition("__")
             name = form.rename.get(name, name)
             if line.fact:
-                values = map(as_value, map(_text, texts))
-                stated += [(end + at, name, own) for at, own in zip(places, values, strict=True)]
+                for at, cell in zip(places, texts, strict=True):
+                    number = as_number(cell.replace(b",", b""))
+                    stated.append(
+                        (end + at, name, _text(cell).strip("'\"") if number is None else number)
+                    )
                 continue
             try:
                 numbers = list(map(float, texts))

@@ -20,6 +20,7 @@ from paribus.readers.facts import (
     check_facts,
     find_seed,
     list_facts,
+    refuse_tokenizers,
     values_of,
 )
 from paribus.readers.port import (
@@ -198,6 +199,7 @@ def select_runs(
     known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
     is_replicated = not twins and not bare_arms
     facts = list_facts(kept, known, is_replicated=is_replicated) if all(kept.values()) else []
+    refuse_tokenizers(kept, score, section.arm)
     findings += check_facts(kept, facts, score)
     for arm, seed in twins:
         named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
