@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,12 +116,7 @@ class Source:
     """A file to read: its name, its first and last bytes, and its content in chunks.
 
     Files with the extension `.gz` are decompressed, UTF-16 is converted to UTF-8, and a pipe, such
-    as `<(command)`, is read into memory.
-
-    Args:
-        path: the file path.
-        section: the section `[runs]`, which names the columns of tables.
-        scores: names of the score columns.
+    as `<(command)`, is read into memory. For tables, `section` and `scores` name columns.
     """
 
     def __init__(
@@ -131,16 +125,16 @@ class Source:
         self.path, self.section, self.scores = path, section or RunsSection(), tuple(scores)
         self.is_cut = False  # once its content was read: whether its last line has no end
         self.name, self.encoding, self.content = Path(path).name.removesuffix(PACKED), "utf-8", b""
-        is_pipe = os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
-        if is_pipe:
+        if Path(path).is_fifo():
             with open(path, "rb") as pipe:
                 self.content = pipe.read(RECORD_BYTES)
+                if pipe.read(1):
+                    raise ParibusError(f"{path} is a pipe of too many bytes; write it to a file")
             start = self.content.lstrip()[:1]
             self.name += {b"{": ".jsonl", b"[": ".json"}.get(start, ".csv")
         with self.open() as file:
-            start = file.read(2)
-        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            self.encoding = "utf-16"
+            if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                self.encoding = "utf-16"
         with self.open() as file:
             self.head = self.tail = file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
             if file.read(1):
@@ -182,10 +176,7 @@ class Source:
                 yield piece + rest
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines with their newlines; the last line may lack one.
-
-        Raises ParibusError if a line is longer than LINE_BYTES.
-        """
+        """Yield the lines of `pieces` with their newlines; the last line may lack one."""
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
@@ -237,12 +228,7 @@ class Reader:
 
 
 def reader(name: str, **options: Any) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
-    """Create a decorator that turns a function from a `Source` to runs into a `Reader`.
-
-    Args:
-        name: the name that users type.
-        options: other attributes of the `Reader`.
-    """
+    """Create a decorator that turns a function from a `Source` to runs into a `Reader`."""
     return lambda read: Reader(name, read, **options)
 
 
@@ -256,7 +242,7 @@ SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9}
 def split_seed(name: str) -> tuple[str, dict[str, Value]]:
     """Split a trailing seed off a name.
 
-    Returns the name without the seed, and `{"seed": ...}`, or {} if none exists.
+    Returns the name without the seed, and `{"seed": ...}` or {}.
     """
     match = SEED_END.search(name)
     return (name[: match.start()] or name, {"seed": float(match[1])}) if match else (name, {})

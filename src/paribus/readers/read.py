@@ -83,9 +83,8 @@ class Reading:
     def count_once(self, arm: Callable[[Run], str]) -> None:
         """Move each run that is a copy of a longer run of the same arm from `runs` to `copies`.
 
-        A copy has the same arm, seed and source as the longer run, and the same values up to the
-        last step of the copy. Examples are standard output saved next to the log, and an earlier
-        checkpoint. Facts that only the copy has are added to the longer run.
+        A copy, such as standard output saved next to the log or an earlier checkpoint, has the same
+        arm, seed, source and values up to its last step. The longer run keeps the facts of both.
         """
         known: dict[object, Run] = {}  # by what copies have in common
         for run in sorted(self.runs, key=_length, reverse=True):
@@ -103,10 +102,7 @@ def _length(run: Run) -> int:
 
 
 def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
-    """Yield keys that copies of a run share.
-
-    These are the first points of its curves, and the folder of its checkpoints.
-    """
+    """Yield keys that copies of a run share: first points of curves, and a checkpoints' folder."""
     for name, curve in run.curves.items():
         first = curve[:LEAST_OF_A_CURVE]
         is_spent = TOKENS.fullmatch(name) or find_kind(name) == "time"  # equal in many runs
@@ -156,8 +152,7 @@ def read(
     Args:
         paths: files, folders and glob patterns. A label, as in `new=runs/*.txt`, sets the fact
             `arm` of the runs.
-        reader: a name, `file.py:name` or a TOML file; by default the format of each file is
-            detected.
+        reader: a name, `file.py:name` or a TOML file; by default each file's format is detected.
         section: the section `[runs]`, which names the columns of tables.
         scores: names of the score columns.
         needed: whether every path must match at least one file.
@@ -185,10 +180,7 @@ TASK: list[Callable[[File], Reading]] = []  # of this process
 
 
 def _share(task: Callable[[File], Reading], files: Sequence[File]) -> Iterator[Reading]:
-    """Yield the result of the task for each file, in order, using two processes.
-
-    They are forked, because a custom reader cannot be pickled.
-    """
+    """Yield the task's results in order from two processes, forked as readers cannot be pickled."""
     with ProcessPoolExecutor(2, get_context("fork"), TASK.append, (task,)) as pool:
         yield from pool.map(_run_task, files)
 
@@ -200,10 +192,7 @@ def _run_task(file: File) -> Reading:
 def _read_file(
     forced: Reader | None, section: RunsSection | None, scores: Sequence[str], file: File
 ) -> Reading:
-    """Read the runs in a file, and take facts such as the seed from its path.
-
-    Errors do not propagate: they are recorded in `refused` or `skipped`.
-    """
+    """Read the runs in a file, with the seed from its path. Errors are recorded, not raised."""
     path, _, is_named = file
     reading, form = Reading(), ""
     try:
@@ -249,8 +238,8 @@ def _find_reader(name: str) -> Reader:
 def _recognise(source: Source, is_named: bool) -> Reader:
     """Return the reader for a file.
 
-    Raises ParibusError if several readers match, or if none matches a file that was named itself.
-    Raises SkippedError if none matches a file that was found in a folder.
+    Raises ParibusError if several readers match, or if none does; SkippedError if none matches a
+    file that was found in a folder.
     """
     known = shipped_readers().values()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.

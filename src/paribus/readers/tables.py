@@ -11,9 +11,10 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from paribus.readers.port import (
     GRADIENT_NORM,
     LARGEST_EXACT,
     NOT_FINISHED,
+    Reader,
     Run,
     SkippedError,
     Source,
@@ -38,7 +40,6 @@ from paribus.readers.port import (
     as_value,
     cell_text,
     is_number,
-    reader,
 )
 from paribus.study.base import MOST_SEEDS
 from paribus.study.runs import RunsSection
@@ -51,7 +52,6 @@ _call = arrow_compute.call_function
 BLOCK_BYTES = 4 * MIB
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
-UNNAMED = ("arm", "seed", *FROM_PATH)  # columns of arms and seeds that may be missing
 DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
 GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")  # a number such as 3,281
 DECIMAL_COMMA = re.compile(rb"(?<![\d,])0,\d|\d,(?:\d{1,2}|\d{4,})(?!\d)")  # and no such number
@@ -72,17 +72,12 @@ FINISHED = ("completed", "done", "finished")  # names of columns that say NO of 
 ALONG = (RATE, TIME, TOKENS, GRADIENT_NORM)  # names of columns beside the scores of a curve
 
 
-def read_program_table(step: str, source: Source) -> Iterable[Run]:
-    """Return the runs in a table that a program wrote.
-
-    Args:
-        step: the step column, used if the section `[runs]` names no columns of the table.
-        source: the file.
-    """
-    data, section = read_table(source), source.section
-    if not (section.step or section.item):
+def read_program_table(step: str, source: Source) -> list[Run]:
+    """Return the runs in a table, with `step` as its step column unless the section names one."""
+    section = source.section
+    if step and not (section.step or section.item):
         section = section.model_copy(update={"step": step})
-    return runs_of(data, section, source.scores, source.path)
+    return runs_of(read_table(source), section, source.scores, source.path)
 
 
 def _is_table(source: Source) -> bool:
@@ -91,14 +86,12 @@ def _is_table(source: Source) -> bool:
     return is_list or name.endswith(SUFFIXES) or source.head.startswith(PARQUET)
 
 
-@reader(
-    "table",
+table = Reader(
+    name="table",
+    read=partial(read_program_table, ""),
     says="CSV, TSV, Parquet, JSON Lines and JSON lists, read by column names",
     detects=_is_table,
 )
-def table(source: Source) -> Iterator[Run]:
-    """Yield the runs in a table, in the order of their first rows."""
-    yield from runs_of(read_table(source), source.section, source.scores, source.path)
 
 
 @dataclass
@@ -170,14 +163,8 @@ def numbers_of(column: Column, name: str, where: str) -> Column:
     """Convert a column to numbers. A logged NaN does not count as missing.
 
     Cells such as `3,281` are integers. If all cells have a percent sign, or say true or false, they
-    are percentages, or 1 and 0.
-
-    Args:
-        column: the column.
-        name: its name, for errors.
-        where: the name of the table, for errors.
-
-    Raises ParibusError if a cell is neither empty nor a number.
+    are percentages, or 1 and 0. Raises ParibusError, which names the column and the table `where`,
+    if a cell is neither empty nor a number.
     """
     if column.texts is None:
         return column
@@ -208,16 +195,11 @@ def _is_numeric(column: Column) -> bool:
 
 
 def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
-    """Return the runs in an Arrow table.
+    """Return the runs in an Arrow table, in the order of their first rows.
 
-    Args:
-        data: the table.
-        section: the section `[runs]`, which names columns.
-        scores: names of the score columns, or () to infer them.
-        where: the name of the table, for errors.
-
-    Raises ParibusError if a column is missing, a value is not a number, or rows of one run cannot
-    be distinguished.
+    The section `[runs]` names columns; `scores` are columns of scores, or () to infer them. Errors
+    name the table `where`. Raises ParibusError if a column is missing, a value is not a number, or
+    rows of one run cannot be distinguished.
     """
     if not data.num_rows:
         return []
@@ -277,10 +259,8 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
                     raise ParibusError(why, code="ambiguous")
             elif len(rows) > 1:
                 stated = ", ".join(f"{fact} {cell_text(own)}" for fact, own in run.facts.items())
-                why = (
-                    f"{where}: several rows belong to one run ({stated}); name the column of steps"
-                )
-                ways = "(--step), of items (--item), or one that distinguishes runs (--seed)"
+                why = f"{where}: several rows belong to one run ({stated}); name the column of"
+                ways = "steps (--step), of items (--item), or one that distinguishes runs (--seed)"
                 raise ParibusError(f"{why} {ways}", code="ambiguous")
             elif len(rows):
                 run.scores[name] = float(values[0])
@@ -317,8 +297,8 @@ def _as_long(
     parts = []
     for arm in arms:
         part = shared.append_column("arm", pa.array([arm] * data.num_rows))
-        parts.append(part.append_column(score, data[arm].cast(pa.float64())))
-    return pa.concat_tables(parts), section, [score]
+        parts.append(part.append_column(score, data[arm]))
+    return pa.concat_tables(parts, promote_options="permissive"), section, [score]
 
 
 def _require_columns(
@@ -329,11 +309,10 @@ def _require_columns(
         why = "name `metric` and `value` together, and only one of `step` and `item`"
         raise ParibusError(f"{where}: {why}", code="conflict")
     named = [*scores, section.step, section.item, section.metric, section.value]
-    named += [column for column in (section.arm, section.seed) if column not in UNNAMED]
-    for name in named:
-        if name and name not in names:
-            why = f"{where}: no column, or more than one column, is called '{name}'"
-            raise ParibusError(f"{why}: {nearest(name, names)}", code="missing")
+    named += {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}  # which may be missing
+    if missing := [name for name in named if name and name not in names]:
+        why = f"{where}: no column, or more than one column, is called '{missing[0]}'"
+        raise ParibusError(f"{why}: {nearest(missing[0], names)}", code="missing")
 
 
 def _is_score(name: str, column: Column) -> bool:
@@ -405,25 +384,21 @@ def read_table(source: Source) -> pa.Table:
     """Read a file as an Arrow table. Raises ParibusError, or an error from Arrow."""
     start = source.head.lstrip()[:1]
     if source.head.startswith(PARQUET):
-        import pyarrow.parquet
+        from pyarrow import parquet
 
         with source.open() as file:
-            return pyarrow.parquet.ParquetFile(file).read()
-    if start == b"[":
-        rows = source.json()
-        if not all(isinstance(row, dict) for row in rows):
-            raise SkippedError("it is a list with elements other than JSON objects")
-        return _from_objects(rows)
-    return _from_objects(source.objects()) if start == b"{" else _read_csv(source)
-
-
-def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
+            return parquet.ParquetFile(file).read()
+    if start not in (b"[", b"{"):
+        return _read_csv(source)
+    objects = list(source.json() if start == b"[" else source.objects())
+    if not all(isinstance(row, dict) for row in objects):
+        raise SkippedError("it is a list with elements other than JSON objects")
     rows = [flatten(row) for row in objects]  # values within values have names such as eval.loss
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         cells, kind = [row.get(name) for row in rows], pa.float64()
         if not all(c is None or (is_number(c) and is_number(as_value(c))) for c in cells):
-            cells, kind = [None if cell is None else cell_text(cell) for cell in cells], pa.string()
+            cells, kind = [cell if cell is None else cell_text(cell) for cell in cells], pa.string()
         columns[name] = pa.array(cells, kind)
     return pa.table(columns)
 
@@ -434,9 +409,7 @@ def _read_csv(source: Source) -> pa.Table:
     text: Any = io.BytesIO(source.content) if source.content else regular_path(source.path)
     last = source.tail.rpartition(b"\n")[2]
     source.is_cut = last != b""
-    if source.is_cut and last.decode("utf-8", "replace").count(delimiter) < source.header.count(
-        delimiter
-    ):
+    if source.is_cut and last.count(delimiter.encode()) < source.header.count(delimiter):
         with source.open() as file:
             text = io.BytesIO(file.read().removesuffix(last))
     # Arms, items and names of scores are texts as written, such as 007; true is no number. A seed
@@ -447,10 +420,7 @@ def _read_csv(source: Source) -> pa.Table:
         text,
         pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, encoding=source.encoding),
         # A cell with line ends is quoted; without any, blocks are parsed in parallel.
-        pyarrow.csv.ParseOptions(
-            delimiter=delimiter,
-            newlines_in_values=any(b'"' in end for end in source.ends),
-        ),
+        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=source.has(b'"')),
         pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(meant, pa.dictionary(pa.int32(), pa.string())),
             null_values=EMPTY,
