@@ -32,39 +32,17 @@ MOST_VALUES = 4  # of a fact, and arms, that a message names
 LONG_CLIMB = 3  # times the least value; the largest one of a curve's steps
 SIZES = ("parameters", "training_flops")
 KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
-WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
+_NAMES = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
+PATTERNS = {key: re.compile(text, re.IGNORECASE) for key, text in _NAMES.pop("pattern").items()}
+RATE, TIME, TOKENS, SHARE = map(PATTERNS.__getitem__, ("rate", "time", "tokens", "share"))
+WORDS: dict[str, list[str]] = _NAMES
 SETS = {key: {*words} for key, words in WORDS.items()}
 TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
 EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
-# Scores that are shares of some number.
-SHARE = re.compile(
-    r"acc|auc|bleu|err|f1|match|pass|percent|precision|rate|recall|rouge|wer", re.IGNORECASE
-)
 # What facts of evaluations begin with; those of one task end with its name after a slash.
 EVALUATION, HARNESS = "evaluation:", "harness:"
 OF_CHOICE = ("evaluation_word", "evaluated_by", "evaluated_what", "of_thing")
-PER_TOKEN = re.compile(
-    r"(?i)loss(?!less)|(?<![a-z])(?:nll|ppl|ce|xent)(?![a-z])|perplexity|entropy"
-)
-PER_BYTE = re.compile(r"(?i)bpb|byte|bits_per|(?<![a-z])(?:bpc|char|word)")
-TOKENIZER = re.compile(
-    r"(?i)(?!.*padded)(?:.*[./:_-])?(?:tokeni[sz]er(?:[._-](?:name|type|path|model|file|id|kind))*"
-    r"|(?:n_)?vocab(?:ulary)?(?:[_ -]?(?:size|file))?)"
-)
-# What a run measured of its speed: a rate, or the time of a step or of the whole.
-_MEASURED = r"(?i)(?!.*(?:eval|val_|test|infer|generat|decod))"
-RATE = re.compile(
-    _MEASURED + r"(?:.*[/_.])?(?:(?:tok(?:en)?|sample|example|step|it(?:er(?:ation)?)?|sequence)s?"
-    r"(?:_per_|/)s(?:ec(?:ond)?)?(?:[/_](?:per_)?(?:gpu|device))?|throughput|tps)"
-)
-TIME = re.compile(
-    _MEASURED + r"(?:.*[/.])?_?(?:(?:wall|clock|train(?:ing)?|elapsed|total|run|step"
-    r"|iter(?:ation)?)_?)*(?:time|seconds|elapsed)(?:_per_(?:step|iter(?:ation)?))?"
-    r"(?:_(?:s|sec|seconds|ms))?"
-)
-TOKENS = re.compile(
-    r"(?i)(?:.*[/.])?_?(?:(?:n|num|total|train|consumed)_)*tokens(?:_(?:seen|total|trained))?"
-)
+PER_TOKEN, PER_BYTE, TOKENIZER = map(PATTERNS.__getitem__, ("per_token", "per_byte", "tokenizer"))
 # By kind, what follows where only some arms state a fact, where it differs between arms, and where
 # it differs within one; of other kinds it varies.
 CONCLUSIONS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +16,7 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest, one_line
 from paribus.readers import evaluations, lines, tables, trackers
-from paribus.readers.facts import TOKENS, find_kind
+from paribus.readers.facts import PATTERNS, TOKENS, find_kind
 from paribus.readers.port import (
     FROM_PATH,
     Reader,
@@ -35,21 +34,8 @@ from paribus.untrusted_io import MIB, files_below
 WORD = "--form"
 LARGE_BYTES = 16 * MIB  # of files, which two processes share
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
-# Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
-OF_A_RUN = re.compile(
-    r"(?:checkpoint|version|seed|run|rep|trial|fold|s)[ _=-]?\d+|logs?|csv(?:_logs)?|lightning_logs"
-    r"|tensorboard|tb|wandb|latest|.+_0\d{4}(?:_\d+(?:_.*)?)?",
-    re.IGNORECASE,
-)
-# A date, and perhaps a time, with what follows it; or a time, as Hydra names the folder below.
-DATE = re.compile(
-    r"(?:^|[-_ .])(?:20\d\d(?P<sign>[-_.]?)[01]\d(?P=sign)[0-3]\d"
-    r"|[A-Z][a-z]{2}[0-3]\d_\d\d-\d\d-\d\d)(?:[-_ T.].*)?$"
-    r"|^[0-2]\d(?P<mark>[-_.:h]?)[0-5]\d(?P=mark)[0-5]\d$"
-)
-CHECKPOINT = re.compile(r"[/\\]?checkpoint-\d+$")  # a folder of the Hugging Face Trainer
-SEED_OF_FILE = re.compile(
-    r"(?P<arm>.*[^-_. ])[-_. ]+(?:seed|s|rep|run|trial|r)?[-_= ]?(?P<seed>\d{1,9})", re.IGNORECASE
+OF_A_RUN, DATE, CHECKPOINT, SEED_OF_FILE = map(
+    PATTERNS.__getitem__, ("of_a_run", "date", "checkpoint", "seed_of_file")
 )
 LEAST_OF_A_CURVE = 3  # points; fewer may be equal by chance
 LONGEST_QUOTE = 80  # characters of an error, which may quote the file

@@ -25,7 +25,7 @@ import pyarrow.csv
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import some
-from paribus.readers.facts import RATE, TIME, TOKENS, WORDS, find_kind, find_size
+from paribus.readers.facts import PATTERNS, RATE, TIME, TOKENS, WORDS, find_kind, find_size
 from paribus.readers.port import (
     FROM_PATH,
     GRADIENT_NORM,
@@ -57,16 +57,7 @@ GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")  # a number such as 3
 DECIMAL_COMMA = re.compile(rb"(?<![\d,])0,\d|\d,(?:\d{1,2}|\d{4,})(?!\d)")  # and no such number
 TRUTH = {"true": "1", "false": "0"}
 EMPTY = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
-STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
-# As wandb, MLflow, Optuna and schedulers say of a run, in a column of such a name, that it has not
-# come to its end. A run that was stopped may have been meant to.
-STATE = re.compile(r"(?:.*[^a-z])?(?:state|status)", re.IGNORECASE)
-UNFINISHED = re.compile(
-    r"(?<![a-z])(?:abort(?:ed)?|active|cancell?ed|crash(?:ed)?|dead|diverged|error|fail(?:ed|ure)?"
-    r"|in.progress|incomplete|interrupted|killed|node.fail|oom|out.of.memory|paused|pending"
-    r"|preempt(?:ed|ing)|pruned|running|scheduled|started|timeout|unfinished|waiting)(?![a-z])",
-    re.IGNORECASE,
-)
+STEPS, STATE, UNFINISHED = map(PATTERNS.__getitem__, ("steps", "state", "unfinished"))
 YES, NO = ("true", "1", "yes"), ("false", "0", "no")  # cells of columns such as `crashed`
 FINISHED = ("completed", "done", "finished")  # names of columns that say NO of an unfinished run
 ALONG = (RATE, TIME, TOKENS, GRADIENT_NORM)  # names of columns beside the scores of a curve
