@@ -207,5 +207,5 @@ def test_a_sealed_part_of_less_than_a_window_is_refused(folder):
     (folder / "tiny").write_text("abc")
     for keys in ({"test_fraction": 0.001}, {"test_path": "tiny"},
                  {"test_fraction": 1e-9, "deduplicate": "held-out"}):  # fmt: skip
-        with refused("too_few", match="test part"):
+        with refused("too_few", match="test text"):
             load_dataset(data(**keys), folder)

@@ -100,7 +100,7 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
         ("embedding", "NoTokens", "`tokens`"),
         ("positions", "TurnsAhead", "= 'ideas.py:TurnsAhead'"),
         ("attention", "Peeks", "'ideas.py:Peeks'"),
-        ("mlp", "Misspelt", "names 'down'"),
+        ("mlp", "Misspelt", "lists 'down'"),
         ("final_norm", "WrongShape", r"shape \(3,\) for 'final_norm.places'"),
         ("mlp", "Random", "places'"),
         ("mlp", "Frozen", "'blocks.0.mlp.inner.weight'"),

@@ -119,7 +119,7 @@ BAD = [
         "'adamv'.*'adamw'.*paribus/engine/training/optimizers/",
     ),
     ({"name": "muon", "options": {"ns_step": 3}}, "'ns_step'.*'ns_steps'"),
-    ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "no remaining"),
+    ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "no parameter that"),
     ({"groups": [{"match": "*.bias", "optimizer": "muon"}]}, "'muon' .*bias"),
     ({"groups": [{"match": "*", "options": {"beta": 1}}]}, r"groups\[0\].options of 'adamw'"),
 ]

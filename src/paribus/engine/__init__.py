@@ -1,6 +1,7 @@
-"""Optional training engine (`pip install paribus[train]`): trains, evaluates and exports models.
+"""Optional training engine that trains, evaluates and exports models.
 
-Without the engine, paribus still reads, analyses, reports and checks finished studies.
+Install it with `pip install paribus[train]`. Without the engine, paribus can still read, analyze,
+report and check finished studies.
 """
 
 from __future__ import annotations
@@ -14,5 +15,5 @@ INSTALL = "pip install 'paribus[train]'"
 
 @cache
 def has_engine() -> bool:
-    """Return whether all packages that the engine needs are installed, without importing them."""
+    """Return whether all packages of the engine are installed, without importing them."""
     return all(importlib.util.find_spec(name) for name in PACKAGES)

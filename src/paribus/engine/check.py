@@ -1,8 +1,8 @@
-"""Dry run of every arm before training, and re-training of a trial's first steps.
+"""Dry run of every arm before training, and reproduction of a finished trial's first steps.
 
-The dry run builds and calls custom code. It checks that a step repeated from the same state gives
-the same bits, whatever the other replicas in the stack hold; that no prediction depends on a later
-token; and that the user's measures can evaluate a window.
+The dry run builds and calls custom code. It verifies that a repeated step is bitwise reproducible
+and independent of other replicas, that no prediction depends on a later token, and that custom
+metrics can be evaluated.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def check_arm(
     *,
     graphs: bool = True,
 ) -> list[str]:
-    """Try one training step and one evaluation of `arm`; return a list of warnings.
+    """Run one training step and one evaluation of `arm`, and return a list of warnings.
 
     A large model on a CPU is built but not run, because a step would take minutes.
 
     Args:
-        stack_size: number of replicas in the stack.
+        stack_size: number of replicas that are trained together.
         graphs: whether to capture and replay the step as a CUDA graph, as training does on a GPU.
 
     Raises ParibusError if the arm cannot be trained.
@@ -60,14 +60,16 @@ def check_arm(
     setting, where, V = study.setting(arm), f"arm '{arm}'", dataset.vocab_size
     own = _in_brackets(step_code(study, arm))
     try:
-        with blamed(f"{where}{own} fails in a dry run of one step"):
+        with blamed(f"{where}{own} failed in a dry run of one step"):
             rows_of(setting, study.resources.devices)
             LearningRates([setting], study.folder).at(setting.iterations - 1)
             if device.type == "cpu" and is_large(setting, V, DRY_ROWS):
                 model = build_model(setting, V, study.folder, device="meta")
                 parameter_groups([setting], model, study.folder)
                 find_loss(setting.training.loss, study.folder)
-                return ["arms were built but not run, because a step would take minutes here"]
+                return [
+                    "models were built but not run, because a step would take minutes on this CPU"
+                ]
             model = build_model(setting, V, study.folder).to(device)
             if setting.own_parts:
                 again = build_model(setting, V, study.folder, constructor_seed=1)
@@ -87,15 +89,15 @@ def check_arm(
             raise
         raise ParibusError(f"{where}{own}: {error}", code=error.code) from error.__cause__
     names = some([f"'{name}'" for name in unchanged])
-    return [f"{where}: a step of optimizer {names} changes no weight"] if unchanged else []
+    return [f"{where}: optimizer {names} changed no weights in one step"] if unchanged else []
 
 
 def _try_steps(
     study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, graphs: bool
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Repeat a step of R replicas from the same state, and require bit-identical results.
+    """Run a step of R replicas twice from the same state, and require bit-identical results.
 
-    In the repetition, all replicas but the first have NaN weights. Returns the first replica's
+    In the second run, all replicas but the first have NaN weights. Returns the first replica's
     weights after the step, and the names of optimizers that changed none of their weights.
     """
     setting, own = study.setting(arm), step_code(study, arm)
@@ -116,8 +118,8 @@ def _try_steps(
         is_written = before.shape == x.shape and not before.equal(x)
         if is_written and name.rpartition(".")[0] not in dropouts:
             raise ParibusError(
-                f"a training step writes to the buffer {name}, but buffers are not saved with "
-                "the weights; turn it into a parameter",
+                f"a training step writes to the buffer '{name}', but buffers are not saved with "
+                "the weights; register it as a parameter",
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)
@@ -133,14 +135,14 @@ def _try_steps(
     again = {**stack.state(0).arrays, **stack.parameters(0)}
     if names := [name for name in first if first[name].tobytes() != again[name].tobytes()]:
         why = (
-            f"custom code{_in_brackets(own)} draws random numbers, keeps state between calls, or "
-            "mixes replicas (rows of the first axis, R); remove that, and use "
-            "paribus.extend.Dropout for dropout"
+            f"custom code{_in_brackets(own)} must not use random numbers, keep state between calls "
+            "or mix replicas (first axis, R); remove this, and use paribus.extend.Dropout for "
+            "dropout"
             if own
-            else f"a kernel on this device ({device}) is not deterministic; use another device"
+            else f"a kernel on device '{device}' is not deterministic; use another --device"
         )
         raise ParibusError(
-            f"a step repeated from the same state gives different results ({some(names)}); {why}",
+            f"repeating a step from the same state changes {some(names)}; {why}",
             code="own_code" if own else "system",
         )
     for _ in range(GRAPHED_STEPS if device.type == "cuda" and graphs else 0):
@@ -153,7 +155,7 @@ def _check_update(
 ) -> list[str]:
     """Return the names of optimizers that changed none of their weights in a step.
 
-    Raises ParibusError if weights are not finite after a step with a finite loss and gradient.
+    Raises ParibusError if weights are not finite, although the loss and gradient are.
     """
     row = dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
     if after.diverged_at is not None:
@@ -162,7 +164,7 @@ def _check_update(
     if weights := [name for name in broken if name.startswith(f"{WEIGHTS}/")]:
         raise ParibusError(
             f"the optimizer's update of {some(weights)} is not finite, although the loss and "
-            "gradient are; check the update for a division by zero",
+            "gradient are finite; check the update for a division by zero",
             code="own_code",
         )
     unchanged = []
@@ -175,7 +177,7 @@ def _check_update(
 
 
 def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
-    """Raise ParibusError if a custom module returns a wrong shape, which could broadcast."""
+    """Raise ParibusError if a custom module returns a wrong shape, which might broadcast."""
     B, T, named = ROWS, setting.data.seq_len, setting.model.modules.named
     sites = {"attention_norm": "block_norm", "mlp_norm": "block_norm"}
     paths = {name: name for name, _ in model.named_children()}
@@ -188,7 +190,7 @@ def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
         wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)
         if path in outputs and (shape := tuple(outputs[path].shape)) != wanted:
             raise ParibusError(
-                f"model.modules.{site} = '{named[site]}' returns shape {shape}; it must return "
+                f"model.modules.{site} = '{named[site]}' returned shape {shape}; return shape "
                 f"{wanted}",
                 code="own_code",
             )
@@ -207,11 +209,11 @@ def repeat_steps(
     *,
     graphs: bool = True,
 ) -> dict[str, Any]:
-    """Train the first steps of a finished trial again, in the same stack, and compare them.
+    """Train the first steps of a finished trial again, and compare them with its record.
 
-    Returns a dict with either `elsewhere`, the names of machine properties that differ, in which
-    case nothing is compared; or `differs_at`, the first step (from 1) that differs from the record,
-    or None, and `differs`, a description of the difference, or "".
+    Returns a dict. If the machine differs, it contains `elsewhere`, the names of the properties
+    that differ, and nothing is compared. Otherwise, it contains `differs_at`, the first step
+    (1-based) that differs or None, and `differs`, a description of the difference or "".
     """
     recorded, present = trial.read_json("environment.json"), environment(device, 1)
     elsewhere = [key for key in ("code", *SAME_BITS) if recorded.get(key) != present[key]]
@@ -228,6 +230,6 @@ def repeat_steps(
     ours = measured[:, [list(stack.columns).index(name) for name in REPEATED]]
     for step, pair in enumerate(zip(ours, theirs, strict=False), start=1):
         if not np.array_equal(*pair, equal_nan=True):
-            words = f"{' and '.join(REPEATED)} are {pair[0]}, but {pair[1]} in the record"
+            words = f"{' and '.join(REPEATED)} are {pair[0]} now, but {pair[1]} in the record"
             return {"differs_at": step, "differs": words}
     return {"differs_at": None, "differs": ""}

@@ -1,8 +1,8 @@
 """Cost of a study: parameters, FLOPs, memory, time, device-hours and price.
 
-FLOPs and memory are computed by formulas with cited sources; parameters are counted in the model,
-which is built on the meta device. Time follows from a rate in FLOPs per second, which
-`execution/start.py` measures or the user passes.
+FLOPs and memory are computed with formulas from cited sources. Parameters are counted in a model
+built on the "meta" device. Time is computed from a rate in FLOPs per second, which is measured by
+`execution/start.py` or given by the user.
 
 Symbols: L layers, D channels, T window length, V vocabulary size, W inner width of an MLP.
 """
@@ -23,9 +23,9 @@ from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import arm_of
 
 UTILISATION = 0.4
-"""Default utilisation, as a share of peak FLOP/s (PaLM: 46%, Chowdhery et al. 2022, app. B)."""
+"""Default utilization, as a fraction of peak FLOP/s (PaLM: 46%, Chowdhery et al. 2022, app. B)."""
 ASSUMED_VOCABULARY = 50_257
-"""GPT-2's vocabulary size (Radford et al. 2019), used until the tokenizer's size is known."""
+"""GPT-2's vocabulary size (Radford et al. 2019), assumed if the tokenizer does not exist yet."""
 
 FLOAT32 = 4  # bytes of a weight, a gradient, an optimizer slot and a number of the residual stream
 
@@ -33,17 +33,17 @@ LARGE_FLOPS = 2e11  # ten seconds of a slow core
 
 
 def has_formula(setting: Setting) -> bool:
-    """Return whether every part of the model is built in, so that the formulas apply."""
+    """Return whether the model has only built-in parts, so that the cost formulas apply."""
     return not setting.model.modules.named and setting.model.attention.kind == CAUSAL
 
 
 def flops_per_token(setting: Setting, vocab_size: int) -> int:
     """Return the training FLOPs per token, 6 N + 12 L D T.
 
-    N counts the weights in matrix products with a token: a multiplication and an addition each,
-    once in the forward and twice in the backward pass (Kaplan et al. 2020, section 2.1). The second
-    term is attention over all T x T positions (Chowdhery et al. 2022, appendix B). Recomputation in
-    activation checkpointing is not counted.
+    N is the number of weights in matrix products. Each takes a multiplication and an addition per
+    token, once in the forward and twice in the backward pass (Kaplan et al. 2020, section 2.1). The
+    second term is attention over all T x T positions (Chowdhery et al. 2022, appendix B).
+    Recomputation in activation checkpointing is not counted.
     """
     model = setting.model
     D, L, heads = model.d_model, model.n_layer, model.n_head + 2 * model.n_kv_head
@@ -53,9 +53,9 @@ def flops_per_token(setting: Setting, vocab_size: int) -> int:
 
 
 def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
-    """Return whether training on `windows` windows takes one core more than about ten seconds.
+    """Return whether training on `windows` windows takes over ten seconds on one CPU core.
 
-    Always False for models with user-defined parts, whose FLOPs are not known without counting.
+    Always False for models with custom parts, because the FLOP formula does not apply to them.
     """
     flops = flops_per_token(setting, vocab_size) * windows * setting.data.seq_len
     return has_formula(setting) and flops > LARGE_FLOPS
@@ -64,15 +64,15 @@ def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
 def trial_bytes(
     setting: Setting, vocab_size: int, *, devices: int = 1, checkpointing: bool = False
 ) -> int:
-    """Estimate the memory (bytes) that each device needs to train a model of built-in parts.
+    """Estimate the bytes of memory per device for training a model with only built-in parts.
 
-    The optimizer is assumed to be AdamW, at 20 bytes per weight: the weight, two moments, and two
+    The optimizer is assumed to be AdamW, with 20 bytes per weight: the weight, two moments, and two
     copies of the gradient during clipping (Rajbhandari et al. 2020, section 3.1). For the backward
     pass, a block stores the inputs of both norms in float32; in the compute precision, it stores
     the outputs of both norms, the queries, keys, values, attention output, and the inputs and
     outputs of the MLP's activation (Korthikanti et al. 2022, section 4.1). With checkpointing, it
-    stores only its input (Chen et al. 2016). Each logit adds its log-probability and the gradients
-    of both. The driver, kernels and allocator fragmentation are not included.
+    stores only its input (Chen et al. 2016). Each logit also needs memory for its log-probability
+    and two gradients. The driver, kernels and allocator fragmentation are not included.
 
     Args:
         devices: number of devices that share a batch equally.
@@ -97,10 +97,10 @@ class ArmCost:
     """Cost of one trial in an arm.
 
     Attributes:
-        tokens: training tokens.
-        parameters: parameters in the model.
-        flops: training FLOPs.
-        memory: bytes on each device; None if the model has user-defined parts.
+        tokens: number of training tokens.
+        parameters: number of model parameters.
+        flops: number of training FLOPs.
+        memory: bytes per device, or None if the model has custom parts.
     """
 
     tokens: int
@@ -114,10 +114,10 @@ class Rate:
     """Training speed of a study's trials.
 
     Attributes:
-        flops_per_second: rate that one device achieves, below its peak.
-        workers: number of trials, or stacks, that are trained concurrently.
-        step_seconds: measured time for a training step of a baseline stack; None if the rate was
-            not measured.
+        flops_per_second: achieved FLOPs per second of one device.
+        workers: number of workers that train concurrently.
+        step_seconds: measured duration of a training step in the baseline arm, or None if the rate
+            was not measured.
     """
 
     flops_per_second: float
@@ -126,12 +126,12 @@ class Rate:
 
 
 def stated_rate(study: Study, tflops: float, *, utilisation: float, count: int | None) -> Rate:
-    """Return the training speed of devices with a known peak.
+    """Return the training speed of devices with a known peak performance.
 
     Args:
-        tflops: peak of one device, in 10^12 FLOPs per second.
-        utilisation: achieved share of the peak.
-        count: number of devices; None means as many as one trial uses.
+        tflops: peak performance of one device, in 10^12 FLOPs per second.
+        utilisation: achieved fraction of the peak.
+        count: number of devices, or None for as many as one trial uses.
 
     Raises ParibusError if a trial needs more than `count` devices.
     """
@@ -140,24 +140,24 @@ def stated_rate(study: Study, tflops: float, *, utilisation: float, count: int |
     if not workers:
         raise ParibusError(
             f"--count {count} is too small, because a trial in '{study.name}' uses {devices} "
-            f"devices; pass --count {devices} or more, or lower resources.devices_per_trial"
+            f"devices; set --count {devices} or more, or reduce resources.devices_per_trial"
         )
     return Rate(tflops * 1e12 * utilisation, workers)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a whole study.
+    """Cost of a study.
 
     Attributes:
         arms: cost of one trial, keyed by arm.
-        tokens: training tokens in all trials, including tuning trials.
-        flops: training FLOPs in all trials, including tuning trials.
-        vocabulary: largest vocabulary size in any arm; None if a tokenizer does not exist yet.
-        rate: training speed; None if unknown.
-        device_hours: training time summed over devices; None without a rate.
-        hours: elapsed training time; None without a rate.
-        price: price of all device-hours; None without a rate or a price per hour.
+        tokens: number of training tokens in all trials, including tuning trials.
+        flops: number of training FLOPs in all trials, including tuning trials.
+        vocabulary: largest vocabulary size of all arms, or None if a tokenizer does not exist yet.
+        rate: training speed, or None if unknown.
+        device_hours: training time summed over devices, or None if `rate` is None.
+        hours: wall-clock training time, or None if `rate` is None.
+        price: price of all device-hours, or None if the rate or the hourly price is unknown.
     """
 
     arms: dict[str, ArmCost]
@@ -177,13 +177,13 @@ def study_cost(
     rate: Rate | None = None,
     price: float | None = None,
 ) -> Cost:
-    """Return the cost of all trials in a study.
+    """Estimate the cost of all trials in a study.
 
     Args:
         study: study whose budgets are resolved (see `settled_budgets`).
-        vocabularies: vocabulary size, keyed by arm; None for a tokenizer that does not exist yet.
-        rate: training speed; if None, the time is unknown.
-        price: price per device-hour.
+        vocabularies: vocabulary size, keyed by arm, or None if the tokenizer does not exist yet.
+        rate: training speed, or None if unknown.
+        price: price per device-hour, or None if unknown.
     """
     arms = {arm: _arm_cost(study, arm, vocabularies[arm]) for arm in study.arms}
     # All tuning trials are trained before the others.
@@ -225,8 +225,8 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
 def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:
     """Return a model's number of parameters and its training FLOPs per token.
 
-    For a model with user-defined parts, the FLOPs are counted on the meta device; they are None if
-    its code needs the values of tensors.
+    For a model with custom parts, FLOPs are counted on the "meta" device, and are None if its code
+    fails there.
     """
     from paribus.engine.model import count_parameters, counted_flops_per_token
 
@@ -239,7 +239,7 @@ def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, in
 def vocabularies_of(study: Study) -> dict[str, int | None]:
     """Return the vocabulary size of each arm's tokenizer, keyed by arm.
 
-    A size is None if reading it would need a download, a missing file or a user-defined corpus.
+    A size is None if it depends on a download, a missing file or a custom corpus.
     """
     known = cache(partial(_vocabulary, folder=study.folder))
     return {arm: known(study.setting(arm).data) for arm in study.arms}

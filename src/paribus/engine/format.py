@@ -1,4 +1,4 @@
-"""The study format of the built-in engine. Nothing here imports PyTorch."""
+"""Study format of the built-in engine, which does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SECONDARY = (
 
 
 class StackedFormat(StudyFormat):
-    """The built-in engine's study format."""
+    """Study format of the built-in engine."""
 
     model, setting_model = Sections, Setting
     loss = "validation_loss"
@@ -62,7 +62,7 @@ class StackedFormat(StudyFormat):
     alternatives = MappingProxyType({ITERATIONS: "training.tokens", "training.tokens": ITERATIONS})
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides in order: those of a preset first, so that other keys win."""
+        """Expand a preset into dotted overrides, placed first so that other keys override them."""
         expanded: list[tuple[str, Any]] = []
         if PRESET in overrides:
             values = preset_values(overrides[PRESET])
@@ -74,20 +74,20 @@ class StackedFormat(StudyFormat):
         """Raise ParibusError if the study's arms cannot be compared."""
         if study.evaluation.target is not None and study.evaluation.every is None:
             raise ParibusError(
-                f"evaluation.target = {study.evaluation.target:g} needs a held-out curve; set "
-                "evaluation.every, the number of steps between points",
+                f"evaluation.target = {study.evaluation.target:g} requires a held-out loss curve; "
+                "set evaluation.every to the number of steps between its points",
                 code="missing",
             )
         for arm, spec in study.arms.items():
             if self.alternatives.keys() <= spec.set.keys():
                 raise ParibusError(
-                    f"arm '{arm}' sets both training.tokens and training.iterations; set only one",
+                    f"arm '{arm}' sets both training.tokens and training.iterations; remove one",
                     code="conflict",
                 )
             if spec.set.get(PRECISION) == "auto":
                 raise ParibusError(
-                    f"arm '{arm}' sets {PRECISION} = 'auto', which must apply to all arms; move "
-                    "it out of the arms"
+                    f"arm '{arm}' sets {PRECISION} = 'auto', which must apply to all arms; set it "
+                    "in the [training] section instead"
                 )
             setting: Setting = study.setting(arm)
             reference = study.reference(arm)
@@ -95,19 +95,19 @@ class StackedFormat(StudyFormat):
                 _require_comparable(arm, setting, reference, study.setting(reference))
 
     def tuning_problem(self, key: str) -> str:
-        """Return the reason why a key cannot be tuned, or "" if it can."""
+        """Return an error message if a key cannot be tuned, or "" if it can."""
         if key.startswith(TUNABLE) and not key.startswith(FIXED):
             return ""
         return (
-            f"tuning cannot set {key}; use keys in [training], or in [model] for built-in parts, "
-            "except budgets, precision, training.keep, training.keep_every and presets"
+            f"{key} cannot be tuned; tune keys in [training] or [model], except budgets, "
+            "precision, training.keep, training.keep_every, model.preset and model.modules"
         )
 
     def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
         """Return the sections that differ in tuning trials, which record fewer measurements.
 
         Args:
-            asks: whether tuning trials answer the study's tasks.
+            asks: whether tuning trials are evaluated on the study's tasks.
         """
         training = study.training.model_dump() | {"keep": (), "keep_every": None}
         if study.tuning is not None and study.tuning.iterations is not None:
@@ -119,10 +119,10 @@ class StackedFormat(StudyFormat):
         }
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return an arm's overrides in tuning trials, or {} if none exist.
+        """Return an arm's additional overrides in tuning trials.
 
-        An arm that sets its iterations gets tuning.iterations, scaled by the ratio of the arm's
-        budget to the baseline's.
+        If the arm overrides training.iterations, it gets tuning.iterations, scaled by the ratio of
+        its budget to the baseline's.
         """
         assert study.tuning is not None
         if study.tuning.iterations is None or ITERATIONS not in study.arms[arm].set:
@@ -131,7 +131,7 @@ class StackedFormat(StudyFormat):
         return {ITERATIONS: max(round(study.tuning.iterations * (budget / base)), 1)}
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return the facts that reports use about a study."""
+        """Return the study-level values that reports use."""
         texts = []
         for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
             names = [data.tokenizer_file] if data.tokenizer_file is not None else []
@@ -143,7 +143,7 @@ class StackedFormat(StudyFormat):
         )
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return the facts that reports use about an arm."""
+        """Return the arm-level values that reports use."""
         setting: Setting = study.setting(arm)
         return ArmFacts(
             steps=setting.iterations,
@@ -157,18 +157,18 @@ class StackedFormat(StudyFormat):
 def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:
     """Raise ParibusError if two arms have different budgets or held-out tokens.
 
-    The held-out texts themselves are compared when they are read.
+    Held-out texts are compared later, when they are read.
     """
     if ours.training.budget != theirs.training.budget:
         raise ParibusError(
-            f"arm '{arm}' has a budget in {ours.training.budget}, but '{reference}' has one in "
-            f"{theirs.training.budget}; set the same training.budget for all arms"
+            f"arm '{arm}' has training.budget = '{ours.training.budget}', but '{reference}' has "
+            f"'{theirs.training.budget}'; set the same training.budget for all arms"
         )
     # Budgets in bytes are converted to steps after the text has been read.
     if ours.training.budget == "tokens" and ours.tokens != theirs.tokens:
         raise ParibusError(
             f"arm '{arm}' would train on {ours.tokens} tokens and '{reference}' on "
-            f"{theirs.tokens}, but budgets must match exactly; set training.tokens for both, "
+            f"{theirs.tokens}, but token budgets must be equal; set training.tokens for both, "
             "or set training.budget = 'bytes' or 'flops'"
         )
     n_tokens = {ours.data.validation_tokens, theirs.data.validation_tokens}

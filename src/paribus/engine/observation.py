@@ -1,4 +1,4 @@
-"""Probes, and their view of a training step.
+"""Probes, which measure training steps, and the step data that they receive.
 
 Axes: R replicas in the stack, B batch, T time, D d_model, V vocabulary, P parts, S statistics.
 """
@@ -27,23 +27,23 @@ EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
 
 @dataclass(frozen=True)
 class StepView:
-    """A stack's training step, as probes see it; all tensors are detached.
+    """Detached tensors of a training step, passed to probes.
 
-    In a trial on several devices, `tokens` and `outputs` hold the rows on one device.
+    In a trial on several devices, `tokens` and `outputs` contain only one device's batch rows.
 
     Attributes:
-        setting: The stack's setting.
-        t: Step index, from 0.
+        setting: Setting that all replicas share.
+        t: 0-based step index.
         tokens: [R, B, T] input tokens.
         token_classes: [V] class of each token id (`paribus.engine.data.TOKEN_CLASSES`).
         outputs: {module path: [R, ...]} outputs of the modules that the probe names.
         weights: {parameter name: [R, ...]} weights before the update.
         gradients: {parameter name: [R, ...]} gradients of the mean loss, before clipping.
-        updates: {parameter name: [R, ...]} weights after minus before the update; {} unless a
-            probe that is due sets `updates`.
+        updates: {parameter name: [R, ...]} differences of weights after and before the update, or
+            {} if no due probe sets `updates`.
         slots: {slot: {parameter name: [R, ...]}} optimizer state after the step, such as AdamW's
             `exp_avg` and `exp_avg_sq`, without bias correction.
-        corrections: {slot: {parameter name: number}} bias-correction divisors.
+        corrections: {slot: {parameter name: divisor}} for bias correction.
     """
 
     setting: Setting
@@ -59,7 +59,7 @@ class StepView:
 
     @property
     def block_inputs(self) -> list[Tensor]:
-        """Input of each block, followed by the last block's output, each [R, B, T, D]."""
+        """Inputs of all blocks and the last block's output, each [R, B, T, D]."""
         paths = ["embedding", *(f"blocks.{i}" for i in range(self.setting.model.n_layer))]
         return [self.outputs[path] for path in paths]
 
@@ -69,7 +69,7 @@ Labels = tuple[str, ...]
 
 
 def require_labels(owner: str, labels: object) -> None:
-    """Raise ValueError unless `labels` are valid parts of column names."""
+    """Raise ValueError if `labels` cannot be used in column names."""
     names = labels if isinstance(labels, tuple) and labels else ("",)
     are_names = all(isinstance(name, str) and name and "/" not in name for name in names)
     if not are_names or len(set(names)) < len(names):
@@ -80,7 +80,7 @@ def require_labels(owner: str, labels: object) -> None:
 
 
 class Column(NamedTuple):
-    """A column that a probe records: one number per step and replica."""
+    """Column recorded by a probe, with one value per step and replica."""
 
     probe: str
     part: str
@@ -95,7 +95,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Probe:
-    """Decorator that declares a function of a training step as a probe: `@probe("x", unit="L2")`.
+    """Decorator that declares a function as a probe, `@probe("x", unit="L2")`.
 
     A probe measures training steps without affecting them.
 
@@ -104,8 +104,7 @@ class Probe:
         unit: Unit of the values.
         parts: Labels for axis P, or a function that returns them for a setting.
         statistics: Labels for axis S.
-        every: Interval in steps; the first and last steps are always measured. 0 turns the probe
-            off.
+        every: Interval in steps, in addition to the first and last steps. 0 disables the probe.
         modules: Paths of the modules whose outputs the probe needs, such as "embedding" or
             "blocks.*.attention.qkv".
         updates: Whether the probe needs `StepView.updates`.
@@ -113,12 +112,11 @@ class Probe:
             embedding".
         better: Direction of improvement, if any.
         label: Display name.
-        digits: Displayed decimal places.
+        digits: Number of displayed decimal places.
         drawings: Figures, with column names relative to the probe's; None plots the first
             statistic.
-        measure: Function from a step to a tensor [R, P, S] on the step's device, without axes that
-            are not declared. It returns NaN for a missing value, such as that of a token class
-            without tokens.
+        measure: Function that maps a `StepView` to a tensor [R, P, S] on the same device. Axes
+            without declared labels are omitted. Missing values are NaN.
 
     Raises ValueError for invalid labels, units or figures.
     """
@@ -146,7 +144,7 @@ class Probe:
         if not isinstance(self.every, int) or self.every < 0:
             raise ValueError(
                 f"probe '{self.name}' has every = {self.every!r}; set it to a number of steps, "
-                "or to 0 to turn the probe off"
+                "or to 0 to disable the probe"
             )
         _ = self.metric(self.name), self.drawn  # validate them
 
@@ -158,8 +156,8 @@ class Probe:
     def drawn(self) -> tuple[Drawing, ...]:
         """Figures of the probe, with full column names.
 
-        The default figure plots the first statistic over training with a panel for each part, or
-        all statistics if the probe has no parts.
+        By default, the first statistic is plotted over training with a panel for each part. If the
+        probe has no parts, all statistics are plotted.
         """
         drawings, (first, *rest) = self.drawings, self.statistics or ("value",)
         if drawings is None:
@@ -172,10 +170,10 @@ class Probe:
         return tuple(drawing.of(self.name) for drawing in drawings)
 
     def metric(self, first: str) -> Metric:
-        """Return the probe's metric.
+        """Return a description of the probe as a metric.
 
         Args:
-            first: column that the probe's name alone refers to.
+            first: column that the probe's name refers to without a suffix.
         """
         name, label, unit = self.name, self.label, self.unit
         return Metric(name, label, unit, self.better, "probes", digits=self.digits, column=first)
@@ -184,7 +182,7 @@ class Probe:
         """Return the probe's columns, in the order of the flattened axes [P, S].
 
         Args:
-            slots: names of the optimizer's slots, used if `by_slot` is set.
+            slots: names of the optimizer's state tensors, used if `by_slot` is set.
         """
         parts, statistics = self._axes(setting, slots)
         pairs = product(("all",) if parts is None else parts, statistics or ("value",))
@@ -202,7 +200,7 @@ class Probe:
         """
         parts = self.parts
         if callable(parts):
-            with blamed(f"probe '{self.name}': its parts(setting) failed"):
+            with blamed(f"the function parts(setting) of probe '{self.name}' failed"):
                 parts = parts(setting)
                 require_labels("parts", parts)
         if self.by_slot:
@@ -210,7 +208,7 @@ class Probe:
         return parts, self.statistics
 
     def paths(self, setting: Setting) -> Labels:
-        """Return `modules`, with "blocks.*" expanded to the path of every block."""
+        """Return the paths in `modules`, with "blocks.*" expanded to every block."""
         blocks = [f"blocks.{i}" for i in range(setting.model.n_layer)]
         return tuple(
             path.replace(EVERY_BLOCK, block)
@@ -220,7 +218,7 @@ class Probe:
 
 
 def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
-    """Return whether `model` has all modules that a probe names.
+    """Return whether `model` has all modules that a probe requires.
 
     Raises ParibusError if a module is missing from a model without custom parts.
     """
@@ -228,8 +226,8 @@ def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
     missing = [path for path in probe.paths(setting) if path not in names]
     if missing and not setting.model.modules.named and setting.model.attention.kind == CAUSAL:
         raise ParibusError(
-            f"probe '{probe.name}' needs the module '{missing[0]}', which the model does not "
-            "have; see paribus.engine.model.gpt for the names",
+            f"probe '{probe.name}' requires the module '{missing[0]}', but the model has no such "
+            "module; use a name from model.named_modules()",
             code="unknown",
         )
     return not missing
@@ -237,7 +235,7 @@ def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
 
 @contextmanager
 def capture(model: nn.Module, paths: Iterable[str]) -> Iterator[dict[str, Tensor]]:
-    """Collect the detached outputs of the modules at `paths`, keyed by path, in forward passes."""
+    """Capture the detached outputs of the modules at `paths` in forward passes, keyed by path."""
     outputs: dict[str, Tensor] = {}
 
     def keep(path: str) -> Callable[[nn.Module, object, Tensor], None]:

@@ -1,10 +1,10 @@
-"""Records of the built-in engine: their required keys, and the controls that compare trials.
+"""Record format of the built-in engine, and the checks that compare trials of two arms.
 
-A control is `declared` if the arm declares the difference (such as another batch size or training
-text), and `broken` for any other difference. Held-out text must always be the same. A control that
-the records cannot decide is `not proven`, for example if the training text contains much of the
-held-out text, or if arms with custom code must match in FLOPs. CHECKS at the end lists the
-controls.
+A check returns `declared` if the arm declares the difference (such as another batch size or
+training text), and `broken` for any other difference. Held-out text must always be the same. The
+result is `not proven` if the records are insufficient, for example if the training text contains
+much of the held-out text, or if arms with custom code must match in FLOPs. All checks are in
+CHECKS.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
 
 
 class StackedTrialForm(Record):
-    """Keys of trial.json that the engine reads."""
+    """Schema of the keys in trial.json that the engine reads."""
 
     data: form(digests=form(corpus=str, train=str))
     tasks: Empty | form(prompts_sha256=str)
@@ -60,15 +60,15 @@ class StackedTrialForm(Record):
 
 @dataclass(frozen=True)
 class StackedEvidence(Evidence):
-    """A trial's records that controls compare: trial.json, initial.json and environment.json.
+    """Records of a trial that the checks compare.
 
     Attributes:
         initial: content of initial.json.
         environment: content of environment.json.
-        leaks: shares of the validation text that also occur in the arm's training text, from
-            data.json: the share of tokens in verbatim copies, and the share of documents or
-            passages (the larger one) with a near duplicate. None means not counted yet.
-        opened: content of test_part.json, which tells when the sealed test part was read.
+        leaks: fractions of the validation text that also occur in the arm's training text, from
+            data.json. The first is the fraction of tokens in verbatim copies, the second the larger
+            fraction of documents or passages with a near duplicate. None means not counted yet.
+        opened: content of test_part.json, with the time when the test text was read.
     """
 
     initial: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class StackedEvidence(Evidence):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 digests of the trial's texts, keyed by part."""
+        """SHA-256 digests of the trial's texts, keyed by name."""
         return self.trial["data"]["digests"]
 
 
@@ -107,7 +107,7 @@ SHARED = (
 
 
 def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> Finding | None:
-    """Return a finding if the digests of held-out texts, or of other texts, differ; or None."""
+    """Compare the digests of held-out or training texts, and return a finding if they differ."""
     ours, theirs = own.digests, reference.digests
     names = [name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out]
     names = [name for name in names if ours.get(name) != theirs.get(name)]
@@ -123,9 +123,9 @@ def _text(own: StackedEvidence, reference: StackedEvidence, declared: Declared) 
 
 
 def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare the held-out bytes, and the shares of them that leaked into the training texts.
+    """Compare the held-out texts, and how much of them the training texts contain.
 
-    No declaration can excuse different held-out bytes.
+    Held-out texts must be equal, even if the arm declares another text.
     """
     if differing := _apart(own, reference, held_out=True):
         return differing
@@ -177,16 +177,16 @@ SPENT = {"bytes": _bytes, "flops": lambda trial: training_flops(trial) or 0}
 
 
 def matched(own: Mapping[str, Any], reference: Mapping[str, Any], unit: str) -> Finding:
-    """Compare the budgets that two trials spent, which must match to the nearest step.
+    """Compare the consumed budgets of two trials, which must match to the nearest step.
 
     Args:
         own: trial.json of the arm's trial.
-        reference: trial.json of the reference's trial.
+        reference: trial.json of the reference arm's trial.
         unit: unit of the budget, "bytes" or "flops".
     """
     ours, theirs = SPENT[unit](own), SPENT[unit](reference)
     if not ours or not theirs:
-        return "not proven", f"the {unit} of a trial were not counted"
+        return "not proven", f"the {unit} of at least one trial were not counted"
     tolerance = max(ours / own["iterations"], theirs / reference["iterations"])
     if unit == "bytes":  # iterations follow from the average token; drawn windows differ from it
         tolerance += MOST_BYTES_APART * theirs
@@ -197,10 +197,10 @@ def matched(own: Mapping[str, Any], reference: Mapping[str, Any], unit: str) -> 
 def _initial_values(
     own: StackedEvidence, reference: StackedEvidence, declared: Declared
 ) -> Finding:
-    """Compare the initial values of parameters that both models have.
+    """Compare the initial values of parameters that both models contain.
 
-    They may differ only if the arm declares another initialisation. Parameters that only one model
-    has are counted and named.
+    They may differ only if the arm declares another initialization. Parameters that only one model
+    contains are counted and listed.
     """
     ours, theirs = own.initial, reference.initial
     names = list({**ours, **theirs})
@@ -244,7 +244,7 @@ def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 def _other_software(
     own: StackedEvidence, reference: StackedEvidence, *, pair: bool = False
 ) -> Finding | None:
-    """Return the worst software differences with their state, or None if none exist."""
+    """Return the most severe software differences with their state, or None if there are none."""
     problems = differences(own.environment, reference.environment, pair=pair).values()
     for state in WORST:
         if words := [text for effect, text in problems if effect == state]:
@@ -259,7 +259,7 @@ def _software(own: StackedEvidence, reference: StackedEvidence, declared: Declar
 
 
 def _sealed(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding | None:
-    """Compare the sealed test part with the record of its opening; None if no part is sealed."""
+    """Compare the test text with the record of its reading; return None without a test text."""
     digest, opened = own.digests.get("test"), own.opened
     if digest is None:
         return None
@@ -298,7 +298,7 @@ class StackedRecords(RecordFormat):
     """Record format of the built-in engine."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return the controls that compare trials."""
+        """Return the checks that compare trials."""
         return CHECKS
 
     def evidence(
@@ -308,7 +308,7 @@ class StackedRecords(RecordFormat):
         data: dict[str, Any],
         opened: dict[str, str],
     ) -> StackedEvidence:
-        """Return a trial's evidence for the controls.
+        """Collect the records of a trial that the checks compare.
 
         Args:
             folder: the trial's folder.
@@ -335,7 +335,7 @@ class StackedRecords(RecordFormat):
         return package_digest()
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
-        """Return the held-out texts of all arms, with their byte ranges in the corpus."""
+        """Return the held-out texts of all arms, including their byte ranges in the corpus."""
         return [
             part
             for arm, record in registered["data"].items()
@@ -344,15 +344,15 @@ class StackedRecords(RecordFormat):
         ]
 
     def repeated_steps(self, setting: Setting) -> int:
-        """Return how many first steps of a trial to repeat if its arm has custom code."""
+        """Return the number of initial steps to reproduce for a trial with custom code."""
         share = math.ceil(REPEATED_SHARE * setting.iterations)
         return min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
 
 
 def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
-    """Return an arm's validation text and test part, from its registered data.
+    """Return an arm's validation and test texts according to its registered data.
 
-    A corpus holds the training text first, then the validation text, then the test part.
+    A corpus contains training, validation and test text, in this order.
     """
     digests = record["digests"]
     form = data.deduplicate if data.deduplicate in ("exact", "near") else ""
@@ -372,7 +372,7 @@ def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
 
 
 def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:
-    """Return the number of corpus bytes before the held-out text, or None if unknown."""
+    """Return the number of corpus bytes that precede the held-out text, or None if unknown."""
     if data.deduplicate == "none" and "sources" in record:
         return record["sources"].get(CORPUS, {}).get("n_bytes")
     if set(data.shares) != {CORPUS}:

@@ -1,4 +1,4 @@
-"""All parameters of a stack in one tensor: a row for each replica, a slice for each name.
+"""Flat storage for the parameters of all replicas, with one row per replica.
 
 Axes: R replicas, N parameters in one replica.
 """
@@ -35,25 +35,25 @@ class Rows(Mapping[str, Tensor]):
 
     @classmethod
     def zeros(cls, shapes: Mapping[str, torch.Size], like_RN: Tensor) -> Rows:
-        """Return zeros with as many replicas as `like_RN`, with its dtype and device."""
+        """Create zeros with the number of replicas, dtype and device of `like_RN`."""
         size = sum(shape.numel() for shape in shapes.values())
         return cls(like_RN.new_zeros(len(like_RN), size), shapes)
 
     def like(self, flat_RN: Tensor) -> Rows:
-        """Return a mapping of `flat_RN` with the same names and shapes."""
+        """Return a view of `flat_RN` with the same names and shapes."""
         return Rows(flat_RN, self._shapes)
 
     def clone(self) -> Rows:
-        """Return a copy."""
+        """Return a copy with separate memory."""
         return self.like(self.flat.clone())
 
     def place(self, names: Sequence[str]) -> slice:
-        """Return the slice of N that holds `names`, which must be adjacent and in this order."""
+        """Return the slice of axis N that contains `names`, which must be adjacent and in order."""
         first, last = names[0], names[-1]
         return slice(self._starts[first], self._starts[last] + self._shapes[last].numel())
 
     def pieces(self, names: Iterable[str]) -> list[Tensor]:
-        """Return the parameters with these names, in as few views [R, n] as possible."""
+        """Return the parameters called `names` in as few flat views [R, n] as possible."""
         spans: list[tuple[int, int]] = []
         for name in names:
             start = self._starts[name]

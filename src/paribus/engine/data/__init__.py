@@ -1,4 +1,4 @@
-"""Text data: corpora, tokenizers, splits, and batches as a pure function of (seed, t)."""
+"""Text data: corpora, tokenizers, splits, and deterministic batches."""
 
 from paribus.engine.data.corpora import corpus
 from paribus.engine.data.dataset import Dataset, load_dataset

@@ -28,11 +28,11 @@ FORMAT = 6  # of the files of tokens
 
 
 def remembered(identity: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the cached value for `identity`, computing and storing it if it is missing.
+    """Return the cached value for `identity`, computing and storing it if missing.
 
     Args:
-        identity: everything that determines the value.
-        make: computes the value.
+        identity: JSON values that determine the result.
+        make: function that computes the value.
     """
     file = cache_folder() / "index" / f"{digest(identity)}.json"
     with contextlib.suppress(OSError, ValueError):
@@ -59,13 +59,13 @@ def signature(files: list[Path]) -> list[list[Any]]:
 def cached_tokens(
     identity: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], dtype: np.dtype[Any]
 ) -> tuple[Tokens, str]:
-    """Return tokens from the cache and their digest, creating the tokens if they are missing.
+    """Return tokens from the cache and their digest, computing and storing them if missing.
 
-    If several processes need the same tokens at once, only one creates them.
+    If several processes need the same tokens concurrently, only one computes them.
 
     Args:
-        identity: everything that determines the tokens.
-        make: returns arrays of token ids, which are concatenated.
+        identity: JSON values that determine the tokens.
+        make: function that returns arrays of token ids, to be concatenated.
         dtype: integer type of the stored ids.
 
     Raises ParibusError if the cache cannot be written or a cached file is damaged.
@@ -91,7 +91,8 @@ def cached_tokens(
     )
     if len(tokens) != known["n"]:
         raise ParibusError(
-            f"the cached file {file} is damaged; delete it, and the text is tokenized again",
+            f"the cached file {file} has {len(tokens)} tokens instead of {known['n']}; delete it "
+            "to tokenize the text again",
             code="unreadable",
         )
     return tokens, known["digest"]

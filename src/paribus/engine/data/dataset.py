@@ -1,4 +1,4 @@
-"""Training and validation tokens of a study, with their digests."""
+"""Tokenized training and validation text of a study."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Dataset:
         tokenizer: tokenizer used for all texts.
         windows: starts and order of the training windows.
         n_documents: number of documents in the corpus.
-        digests: SHA-256 of the corpus, the vocabulary (or tokenizer file), the training and
+        digests: SHA-256 digests of the corpus, the vocabulary (or tokenizer file), the training and
             validation tokens, the validation text, the sources of a mixture, and the test text if
             there is one.
-        sources: share and size of each training text, keyed by source.
+        sources: mixture share and size of each training text, keyed by source.
         held_out: digest and counts of the validation text.
         has_ends: whether documents end with an end-of-document token.
-        test: sealed test text, or None if the study has none.
-        deduplicated: counts of text before deduplication and of removed text, or {} if nothing is
-            deduplicated.
+        test: test text, not readable before the verdict; None if the study has none.
+        deduplicated: counts of all text and of text removed by deduplication, or {} without
+            deduplication.
     """
 
     train: Tokens
@@ -62,7 +62,7 @@ class Dataset:
 
     @property
     def bytes_per_token(self) -> float:
-        """Expected number of UTF-8 bytes per training token, counting end-of-document tokens."""
+        """Mean number of UTF-8 bytes per training token, including end-of-document tokens."""
         return sum(each.share * each.n_bytes / each.n_tokens for each in self.sources.values())
 
     @cached_property
@@ -72,7 +72,7 @@ class Dataset:
 
     @property
     def record(self) -> dict[str, object]:
-        """Sizes and digests of the data, as stored in a trial's record."""
+        """Sizes and digests of the data, as stored in trial.json."""
         record: dict[str, object] = {
             "n_documents": self.n_documents,
             "train_tokens": len(self.train),
@@ -90,7 +90,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Share and size of the training text from one source."""
+    """Mixture share and size of the training text from one source."""
 
     share: float  # of the training windows
     n_tokens: int
@@ -98,12 +98,12 @@ class TrainingText:
 
 
 def load_dataset(data: Data, folder: Path) -> Dataset:
-    """Read, tokenize and split the corpus that `data` names, and the sources of its mixture.
+    """Read, split and tokenize the corpus and all other texts of a study.
 
     The corpus is split into training, validation and test text, in this order, unless validation or
-    test text are separate files. Relative paths start at `folder`. Raises ParibusError if a text is
-    missing, empty, not UTF-8 or too short for one window, or if the tokenizer cannot be read or
-    loses text.
+    test text are separate files. Relative paths are resolved against `folder`. Raises ParibusError
+    if a text is missing, empty, not UTF-8 or too short for one window, or if the tokenizer cannot
+    be read or is lossy.
     """
     texts = Texts.read(data, folder)
     parts, rates = texts.split()
@@ -156,26 +156,26 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
 
 
 def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS) -> None:
-    """Raise ParibusError if `tokens` are too few for one window."""
+    """Raise ParibusError if there are too few `tokens` for one window."""
     if len(tokens) < data.seq_len + 1:
         text = f"corpus '{data.corpus}'" if source == CORPUS else f"source '{source}'"
         raise ParibusError(
-            f"{text} yields {len(tokens)} {part} tokens with data.deduplicate = "
+            f"{text} has {len(tokens)} {part} tokens with data.deduplicate = "
             f"'{data.deduplicate}', but one window needs data.seq_len + 1 = {data.seq_len + 1}; "
-            "use more text or reduce data.seq_len",
+            "add text or reduce data.seq_len",
             code="too_few",
         )
 
 
 def _require_text(test: Scan, data: Data) -> None:
-    """Raise ParibusError if the sealed test text is certainly too short for one window.
+    """Raise ParibusError if the test text is certainly too short for one window.
 
-    The text is not tokenized, because it is sealed. Each token has at least one byte or ends a
-    document.
+    The text must not be tokenized before the verdict, so tokens are bounded by bytes: each has at
+    least one byte or ends a document.
     """
     if test.n_bytes + test.n_documents <= data.seq_len:
         raise ParibusError(
-            f"the test part ({test.n_bytes} bytes) is too short for one window of data.seq_len + 1 "
+            f"the test text ({test.n_bytes} bytes) is too short for one window of data.seq_len + 1 "
             f"= {data.seq_len + 1} tokens; increase data.test_fraction, or set data.test_path to a "
             "longer text",
             code="too_few",
@@ -183,11 +183,11 @@ def _require_text(test: Scan, data: Data) -> None:
 
 
 def _join(texts: Mapping[str, Tokens], hashes: Mapping[str, str]) -> Tokens:
-    """Return the concatenated tokens of `texts`, memory-mapped from the cache.
+    """Concatenate the tokens of all sources, memory-mapped from the cache.
 
     Args:
-        texts: tokens of each source.
-        hashes: digest of each source's tokens.
+        texts: tokens, keyed by source.
+        hashes: digests of the tokens, keyed by source.
     """
     parts = list(texts.values())
     if len(parts) == 1:

@@ -1,4 +1,4 @@
-"""Statistics of the text: held-out text repeated in training, and the text that a trial uses."""
+"""Text statistics: overlap between held-out and training text, and each trial's consumption."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from paribus.engine.data.tokens import windows
 from paribus.engine.setting import CORPUS
 
 MOST_TOKENS = 2**21
-"""Number of tokens compared, from the start of each split; leakage uses the whole training text."""
+"""Maximum number of leading tokens to compare; leakage is counted on the whole training text."""
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
-    """Count the held-out text that the training text repeats.
+    """Count validation passages and tokens that also occur in the training text.
 
     Returns `duplicates`, with the number of validation passages that are near duplicates of a
-    training passage, and `leakage`, with the number of validation tokens in runs of RUN_TOKENS
-    tokens that the training text also contains.
+    training passage, and `leakage`, with the number of validation tokens that belong to sequences
+    of RUN_TOKENS tokens in the training text.
     """
     validation = dataset.validation[:MOST_TOKENS]
     edges = np.cumsum([source.n_tokens for source in dataset.sources.values()])[:-1]
@@ -41,10 +41,9 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
 def consumption(
     dataset: Dataset, seed: int, iterations: int, batch_size: int, seq_len: int
 ) -> dict[str, Any]:
-    """Count the windows, target tokens and bytes of each source in a trial's batches.
+    """Count the windows, target tokens and bytes that a trial consumes from each source.
 
-    The batches are the first `iterations` for `seed`; a diverged trial counts as having consumed
-    all of them.
+    All `iterations` batches are counted, even if the trial diverges earlier.
     """
     order, of_token = dataset.windows, dataset.tokenizer.bytes_per_token
     offsets = order.offsets if isinstance(order, Mixture) else {CORPUS: 0}

@@ -1,9 +1,9 @@
-"""Detection and removal of text repeated within a corpus, or between training and held-out text.
+"""Detection and removal of duplicate text within a corpus, and between training and held-out text.
 
-Two texts are near duplicates if the share of equal values in their MinHash sketches is at least
+Two texts are near duplicates if the fraction of equal values in their MinHash sketches is at least
 NEAR_DUPLICATE_JACCARD (Broder 1997; Lee et al. 2022); rensa's locality-sensitive hashing finds
-candidates. This similarity misses a short text inside a long document, so shared runs of tokens are
-also detected.
+candidates. This similarity misses a short text inside a long document, so shared sequences of
+RUN_TOKENS tokens ("runs") are also detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
 
 RUN_TOKENS = 50
-"""Length of a run, in tokens or bytes.
+"""Length of a compared run of consecutive tokens or bytes.
 
 As in Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). 50 characters are
 about nine words, more than texts share by chance or idiom (in Shakespeare, 30 to 40 characters).
@@ -37,13 +37,13 @@ END = b"\xff"  # of a document; UTF-8 has no such byte
 
 
 def passages(document: str) -> list[str]:
-    """Split a document into passages at blank lines, dropping short ones."""
+    """Split a document into passages at blank lines, dropping passages that are too short."""
     texts = (segment.strip() for segment in _SEGMENT.findall(document))
     return [text for text in texts if len(text) >= MIN_PASSAGE_CHARACTERS]
 
 
 def sketches(texts: Iterable[str]) -> list[Any]:
-    """Return a MinHash sketch of each text, ignoring case and differences in whitespace."""
+    """Return a MinHash sketch of each text, ignoring case and whitespace differences."""
     # Imported here, since reading a finished study does not need it.
     from rensa import RMinHash  # type: ignore
 
@@ -57,7 +57,7 @@ def _shingles(text: str) -> list[str]:
 
 
 class NearIndex:
-    """Index of MinHash sketches, for looking up near duplicates."""
+    """Index of MinHash sketches for near-duplicate lookup."""
 
     def __init__(self) -> None:
         from rensa import RMinHashLSH  # type: ignore
@@ -87,7 +87,7 @@ def count_near(training: Iterable[str], validation: Iterable[str]) -> int:
 def run_hashes(ids: np.ndarray) -> np.ndarray:
     """Return a polynomial hash modulo 2^64 of each run in `ids`, [n - RUN_TOKENS + 1] uint64.
 
-    The result has length 0 if `ids` are shorter than a run.
+    The result is empty if `ids` has fewer than RUN_TOKENS elements.
     """
     if len(ids) < RUN_TOKENS:
         return np.zeros(0, np.uint64)
@@ -96,16 +96,16 @@ def run_hashes(ids: np.ndarray) -> np.ndarray:
 
 
 def runs_of(texts: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the sorted, distinct hashes of all runs in `texts`.
+    """Return the sorted unique hashes of all runs in `texts`.
 
     The probability of a false match between two texts is the product of their numbers of runs,
-    divided by 2^64: about 1 in 20 million for two texts of a million runs.
+    divided by 2^64, for example 1 in 20 million for two texts of a million runs.
     """
     return np.unique(np.concatenate([np.zeros(0, np.uint64), *map(run_hashes, texts)]))
 
 
 def found_in(runs: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return whether each run in `ids` is in `runs`, as a boolean array.
+    """Return a boolean array that is True for each run of `ids` contained in `runs`.
 
     Args:
         runs: sorted hashes from `runs_of`.
@@ -117,7 +117,7 @@ def found_in(runs: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 def count_in_training(train: Tokens, validation: np.ndarray) -> int:
-    """Count the tokens in `validation` that belong to a run that also occurs in `train`."""
+    """Count the tokens in `validation` that belong to a run contained in `train`."""
     is_trained = np.zeros(max(len(validation) - RUN_TOKENS + 1, 0), bool)
     for ids in chunks(train, CHUNK_TOKENS, overlap=RUN_TOKENS - 1):
         is_trained |= found_in(runs_of([ids]), validation)
@@ -128,13 +128,14 @@ def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool],
     """Find the segments of `documents` that repeat earlier text.
 
     A segment is the text between blank lines. If a whole document repeats an earlier one, all its
-    segments count as repeated. Short segments are not compared on their own.
+    segments count as repeated. Short segments are not compared individually.
 
     Args:
         documents: texts, in order.
         is_near: whether a near duplicate of an earlier segment counts as repeated.
 
-    Returns (whether each segment is repeated, counts of documents, passages and bytes).
+    Returns a flag for each segment, True if repeated, and the total and dropped numbers of
+    documents, passages and bytes.
     """
     repeated, index = list[bool](), NearIndex()
     documents_seen, passages_seen = set[bytes](), set[bytes]()
@@ -185,7 +186,7 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
 
 
 def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
-    """Yield `documents`, removing each line in which a run in `runs` ends.
+    """Yield `documents` without the lines in which a run contained in `runs` ends.
 
     A line of more than 1,000 characters is treated as several lines.
 

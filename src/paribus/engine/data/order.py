@@ -1,7 +1,7 @@
-"""Training batches: the possible windows of a text, and the windows that each step trains on.
+"""Deterministic selection of the token windows in each training batch.
 
-Batch t of a seed is a pure function of (seed, t). It does not depend on the arm, the device, the
-number of workers or the frequency of evaluation. A running digest verifies this.
+Batch t is a pure function of (seed, t). It does not depend on the arm, the device, the number of
+workers or the frequency of evaluation. A running digest verifies this.
 
 Axes: B windows in a batch, T inputs in a window, n available windows, S sources in a mixture, M
 windows in a period of a mixture's schedule.
@@ -34,15 +34,14 @@ class Windows:
     """Training windows of a text, and the order in which they are used.
 
     A window has seq_len + 1 tokens: seq_len inputs, and the same number of targets, shifted by one.
-    Every step trains on exactly batch_size x seq_len targets, however windows are packed or
-    ordered.
+    Every step trains on exactly batch_size x seq_len targets, for any packing and order.
 
     Attributes:
         n_tokens: number of tokens in the training text.
         seq_len: number of inputs in a window, T.
-        order: `sampled` draws with replacement; `epoch` uses every window once per epoch.
-        places: [n] possible starts of windows; None if windows may start at any token (`sampled`),
-            or at every seq_len-th token (`epoch`).
+        order: `sampled` samples with replacement; `epoch` uses every window once per epoch.
+        places: [n] allowed window starts. None allows any token (`sampled`), or every seq_len-th
+            token (`epoch`).
     """
 
     n_tokens: int
@@ -63,13 +62,13 @@ class Windows:
         return self.chosen(seed, t * batch_size + np.arange(batch_size), t)
 
     def chosen(self, seed: int, items: np.ndarray, t: int, *source: str) -> np.ndarray:
-        """Return the starts of the windows numbered `items` in training order, [B] int64.
+        """Return the window starts at the positions `items` in training order, [B] int64.
 
         Args:
             seed: seed of the trial.
-            items: numbers of the windows, counted from the start of training.
-            t: index of the batch.
-            source: name of the text, if it is part of a mixture.
+            items: 0-based positions, counted from the start of training.
+            t: 0-based index of the batch.
+            source: name of the text, if it belongs to a mixture.
         """
         n = len(self)
         if self.order == "sampled":
@@ -82,9 +81,9 @@ class Windows:
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
-    """Return the window index of each item, [B] int64, for epochs of `n` windows.
+    """Return the window index for each position in training order, for epochs of `n` windows.
 
-    Item i is the (i mod n)-th window in epoch i div n.
+    Position i is number i mod n in epoch i div n. The result is [B] int64.
     """
     epochs, places = np.divmod(items, n)
     result = np.empty(len(items), np.int64)
@@ -95,7 +94,7 @@ def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
 
 
 def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
-    """Apply an epoch's pseudorandom permutation of 0, ..., n - 1 to `places`; return int64.
+    """Apply an epoch's pseudorandom permutation of 0, ..., n - 1 to `places`, as int64.
 
     The permutation depends only on (seed, *epoch). It is a Feistel network (Luby & Rackoff 1988)
     over the next power of four, applied again while a result is not below n (cycle walking: Black &
@@ -126,18 +125,17 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -> np.ndarray:
-    """Return the starts of windows that begin with documents, [n] uint64, in text order.
+    """Return the starts of document-aligned windows, [n] uint64, in text order.
 
-    A window begins with a document and is filled with the following ones. The next window begins
-    with the first document that did not fit, so every document of up to seq_len + 1 tokens is
-    complete in some window, and the start of a cut document is repeated. A longer document
-    continues every seq_len tokens. The last window ends with the text. Raises ParibusError if the
-    text is a single document.
+    A window begins with a document and is filled with the following documents. The next window
+    begins with the first document that did not fit completely, so every document of up to
+    seq_len + 1 tokens is complete in some window. A longer document is split every seq_len tokens.
+    The last window ends with the text. Raises ParibusError if the text is a single document.
     """
     if end_of_document is None:
         raise ParibusError(
-            "data.pack = 'documents' needs several documents, but the text is a single one; "
-            "set data.pack = 'stream'",
+            "data.pack = 'documents' requires several documents, but the text is a single "
+            "document; set data.pack = 'stream'",
             code="conflict",
         )
     last = len(tokens) - seq_len - 1
@@ -152,7 +150,7 @@ def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -
 
 
 def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
-    """Yield the position after each document; the last may lack an end-of-document token."""
+    """Yield the position after each document, including a last one without an end token."""
     begin, end = 0, -1
     for ids in chunks(tokens):
         for end in (np.flatnonzero(ids == end_of_document) + begin + 1).tolist():
@@ -164,12 +162,12 @@ def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Training windows from several texts, in fixed shares.
+    """Training windows from several texts, in fixed proportions.
 
     Attributes:
         windows: windows of each text, keyed by source.
-        shares: share of training windows from each text; the shares sum to 1.
-        offsets: start of each text in the training tokens, which are the concatenated texts.
+        shares: proportion of training windows from each source, summing to 1.
+        offsets: start of each text in the concatenated training tokens, keyed by source.
     """
 
     windows: Mapping[str, Windows]
@@ -197,7 +195,7 @@ class Mixture:
         return self._schedule[items % len(self._schedule)]
 
     def counts(self, n: int) -> np.ndarray:
-        """Return how many of the first `n` training windows come from each source, [S]."""
+        """Return the number of windows from each source, [S], among the first `n` windows."""
         periods, rest = divmod(n, len(self._schedule))
         in_periods = periods * np.bincount(self._schedule, minlength=len(self.windows))
         return in_periods + np.bincount(self._schedule[:rest], minlength=len(self.windows))
@@ -210,15 +208,15 @@ class Mixture:
 
 @cache
 def _schedule(parts: tuple[int, ...]) -> np.ndarray:
-    """Return the source of each window in a period, [M], as an index.
+    """Return the source index of each window in a period, [M].
 
     Among the first j windows, each source's count differs from its share of j by less than one
-    (Tijdeman 1980, The chairman assignment problem): among the sources that may be chosen without
-    getting ahead by more than 1 - 1/(2 S - 2), choose the one that would be the first to fall
-    behind by that much.
+    (Tijdeman 1980, The chairman assignment problem). At each window, the eligible sources are those
+    whose count would not exceed their share by more than d = 1 - 1/(2 S - 2). Of these, the source
+    whose count would be the first to fall below its share by d is selected.
 
     Args:
-        parts: share of each source, in units of 1 / sum(parts).
+        parts: proportion of each source, in units of 1 / sum(parts).
     """
     total = sum(parts)
     if len(parts) == 1:
@@ -242,8 +240,8 @@ FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
 def starts_of_step(order: Windows | Mixture, seed: int, t: int, setting: Setting) -> np.ndarray:
     """Return the window starts of step `t` for `seed`, [B] int64.
 
-    With a growing batch, the run uses the same windows in the same order as a run with constant
-    batches of the final size; only the division into steps differs.
+    With a growing batch, a run uses the same windows in the same order as with a constant batch of
+    the final size; only the step boundaries differ.
     """
     size = setting.training.largest_batch
     first, end = setting.windows_before(t), setting.windows_before(t + 1)
@@ -262,13 +260,13 @@ def batch(
 ) -> np.ndarray:
     """Return batch `t` for `seed`, [batch_size, seq_len + 1] int64 token ids.
 
-    Inputs are `[:, :-1]` and targets `[:, 1:]`. `order` determines where windows start; by default,
-    starts are drawn uniformly from `tokens`, with replacement (as in nanoGPT).
+    Inputs are `[:, :-1]` and targets `[:, 1:]`. `order` selects the windows; by default, their
+    starts are sampled uniformly with replacement, as in nanoGPT.
     """
     starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size)
     return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 
 def extend_digest(running: str, windows: np.ndarray) -> str:
-    """Return the running digest of all batches, updated with the windows of the latest batch."""
+    """Return the running digest after adding the windows of the next batch."""
     return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

@@ -1,6 +1,6 @@
-"""Documents cut into pieces of bounded length, so that no document has to fit into memory.
+"""Splitting of documents into pieces of bounded length, to bound memory use.
 
-Cuts can change the tokens of a BPE tokenizer, so they depend only on the text, not on how it is
+Splits can change the tokens of a BPE tokenizer, so they depend only on the text, not on how it is
 read or encoded.
 """
 
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 PIECE_CHARACTERS = 2**20
-"""Minimum length of every piece but the last; documents up to this length are never cut."""
+"""Minimum length of a piece, in characters, except a document's last one."""
 
 # Before white space between two words. The pre-tokenizers of GPT-2, GPT-4 and Llama 3 begin a piece
 # of their own there, so that the tokens are those of the whole text. An underscore is of no word:
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
     Attributes:
         text: text of the piece, at least one character.
-        document: index of the document among all nonempty documents.
+        document: 0-based index of the document among all nonempty documents.
         is_last: whether this is the last piece of the document.
     """
 
@@ -58,7 +58,7 @@ def documents(parts: Iterable[Piece]) -> Iterator[str]:
 
 
 def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
-    """Cut the concatenated `texts` into pieces of `length` to 2 * `length` characters.
+    """Split the concatenated `texts` into pieces of `length` to 2 * `length` characters.
 
     A piece ends between two words if possible. The last piece may be shorter.
     """
@@ -80,7 +80,7 @@ def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
 
 
 def _place(text: str, length: int) -> int:
-    """Return the position of the first cut in `text`, from `length` to 2 * `length`."""
+    """Return the first split position in `text`, from `length` to 2 * `length`."""
     # One character more, which the rule looks at.
     match = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
     return min(match.start() if match else len(text), 2 * length)

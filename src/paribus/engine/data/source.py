@@ -1,4 +1,4 @@
-"""Texts to tokenize: a first pass computes their digests and counts, a second one the tokens."""
+"""Texts to tokenize, read in one pass for digests and counts and in another for tokens."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Scan:
 class Text:
     """Text that can be read repeatedly."""
 
-    identity: dict[str, Any]  # everything that determines the text
-    read: Callable[[], Iterable[Piece]]  # reads its pieces
-    known: Scan | None = None  # its scan, if it was read before
+    identity: dict[str, Any]  # JSON values that determine the text
+    read: Callable[[], Iterable[Piece]]  # reads the pieces of the text
+    known: Scan | None = None  # digest and counts, if already computed
 
     @cached_property
     def scan(self) -> Scan:
-        """Digest and counts of the text, from the cache or by reading it once."""
+        """Digest and counts of the text, read from the cache or computed in one pass."""
         if self.known is not None:
             return self.known
         return Scan(**remembered({"scan": 4} | self.identity, lambda: asdict(scan(self.read()))))
@@ -60,14 +60,14 @@ class Text:
             tokenizer: tokenizer that encodes the text.
             ends: whether an end-of-document token follows each document.
 
-        Raises ParibusError if the tokenizer loses text.
+        Raises ParibusError if decoding the tokens does not restore the text.
         """
         identity = self.identity | {"tokenizer": tokenizer.digest, "ends_of_document": ends}
         dtype = np.dtype(tokenizer.dtype)
         return cached_tokens(identity, lambda: encoded(self.read(), tokenizer, ends), dtype)
 
     def part(self, start: int, stop: int) -> Text:
-        """Return the part of the text from position `start` to `stop`.
+        """Return the slice of the text from position `start` to `stop`.
 
         Each character and each document end takes one position, like a token of a character
         tokenizer. The end of a single document is not counted.
@@ -79,8 +79,8 @@ class Text:
 def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
     """Yield the pieces of a text from position `start` to `stop`; see `Text.part`.
 
-    If a document is cut, its first part is not marked as ended. The end of a document belongs to
-    the text before it. All of `pieces` are read.
+    If the slice ends inside a document, its last piece has `is_last=False`. The end of a document
+    belongs to the document's last character. All `pieces` are consumed.
     """
     at = 0
     for piece in pieces:
@@ -92,10 +92,10 @@ def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
 
 
 def read_text(data: Data, folder: Path) -> Text:
-    """Scan the text that `data` names, and return it.
+    """Return the text of the corpus that `data` names, with its digest and counts.
 
-    The scan comes from the cache if the files have not changed. Relative paths start at `folder`.
-    Raises ParibusError if the text cannot be read.
+    They come from the cache if the files have not changed. Relative paths are resolved against
+    `folder`. Raises ParibusError if the text cannot be read.
     """
     corpus = find_corpus(data, folder)
 
@@ -163,7 +163,7 @@ class _TextDigest:
 
 
 def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterator[np.ndarray]:
-    """Yield the token ids of each piece in order, encoding several pieces in parallel.
+    """Yield the token ids of each piece in order, encoding pieces in parallel threads.
 
     With `ends`, an end-of-document token follows each document.
     """

@@ -1,6 +1,7 @@
-"""Training, validation and test splits of a text; the test split is sealed until the verdict.
+"""Training, validation and test splits of a text.
 
-Boundaries are positions in the text, so every tokenizer is evaluated on the same bytes.
+Boundaries are positions in the text, so every tokenizer is evaluated on the same bytes. The test
+split cannot be read before the verdict.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Rates = dict[str, int]
 
 @dataclass(frozen=True)
 class SealedPart:
-    """Test text that training, evaluation and tasks cannot use before it is opened.
+    """Test text whose tokens are available only through `open_test`.
 
     Attributes:
         text: digest and counts of the text.
@@ -44,18 +45,18 @@ class SealedPart:
 
 
 def open_test(test: SealedPart | None, opened: Mapping[str, str]) -> Tokens:
-    """Return the tokens of the test part, once its opening is on record.
+    """Return the tokens of the test text, whose opening must already be recorded.
 
     Args:
-        test: sealed part of the study's text, if any.
-        opened: content of test_part.json, with the `digest` of the text that was opened.
+        test: test text of the study, if any.
+        opened: content of test_part.json, with the `digest` of the recorded text.
 
-    Raises ParibusError if the text differs from the one that was opened.
+    Raises ParibusError if `test` differs from the recorded text.
     """
     if test is None or test.text.digest != opened["digest"]:
         raise ParibusError(
-            f"the test part differs from the text that was opened (SHA-256 "
-            f"{opened['digest'][:12]}...); restore that text",
+            f"the test text differs from the text recorded in test_part.json (SHA-256 "
+            f"{opened['digest'][:12]}...); restore the recorded text",
             code="different",
         )
     return test._open()
@@ -64,9 +65,9 @@ def open_test(test: SealedPart | None, opened: Mapping[str, str]) -> Tokens:
 def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
     """Raise ParibusError if a held-out text is also used for training, or is held out twice.
 
-    Texts are compared by digest. A copy has the digest of the original, compressed or not, and so
-    does a folder that contains only the copy. If a part of the corpus is held out, the whole corpus
-    counts as held out.
+    Texts are compared by digest. A compressed copy, or a folder that contains only a copy, has the
+    same digest as the original. If a fraction of the corpus is held out, the whole corpus counts as
+    held out.
     """
     held_out = [name for name in (VALIDATION, TEST) if name in scans]
     if data.validation_path is None or data.test_fraction:
@@ -75,9 +76,9 @@ def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
         for second, scan in scans.items():
             if second != name and scan.digest == scans[name].digest:
                 raise ParibusError(
-                    f"{_key_of(data, name)} and {_key_of(data, second)} have the same text "
-                    f"(SHA-256 {scan.digest}), but held-out text must not be used twice; remove it "
-                    "from one of them",
+                    f"{_key_of(data, name)} and {_key_of(data, second)} select the same text "
+                    f"(SHA-256 {scan.digest}), but held-out text must not be used twice; set one "
+                    "of them to another text",
                     code="conflict",
                 )
 
@@ -92,15 +93,15 @@ def _key_of(data: Data, name: str) -> str:
 
 @dataclass(frozen=True)
 class Texts:
-    """All texts of a study, each scanned once.
+    """Texts of a study, with their digests, counts and tokenizer.
 
     Attributes:
         data: data section of the study.
-        texts: texts by name: `corpus`, part of which may be held out; the other sources of the
-            mixture; and `validation` and `test` if these are separate files.
-        scans: digest and counts of each text.
-        tokenizer: tokenizer of all texts. A character tokenizer does not know characters that only
-            a separate test file contains.
+        texts: texts, keyed by name: `corpus`, part of which may be held out; the other sources of
+            the mixture; and `validation` and `test` if these are separate files.
+        scans: digest and counts of each text, keyed by name.
+        tokenizer: tokenizer of all texts. The vocabulary of a character tokenizer excludes
+            characters that occur only in a separate test file.
     """
 
     data: Data
@@ -110,7 +111,7 @@ class Texts:
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
-        """Scan all texts of `data`.
+        """Read all texts of `data` once, computing their digests and counts.
 
         Raises ParibusError if a text is missing or cannot be tokenized.
         """
@@ -119,7 +120,7 @@ class Texts:
             if path is not None:
                 if data.path is None:
                     raise ParibusError(
-                        f"data.{name}_path = '{path}' needs a corpus in files, but data.path is "
+                        f"data.{name}_path = '{path}' requires a corpus in files, but data.path is "
                         f"not set (data.corpus = '{data.corpus}'); set data.path, or use "
                         f"data.{name}_fraction instead",
                         code="conflict",
@@ -143,16 +144,16 @@ class Texts:
     def has_ends(self) -> bool:
         """Whether documents end with an end-of-document token.
 
-        This is the case if any text has several documents.
+        True if any text has several documents.
         """
         return any(scan.n_documents > 1 for scan in self.scans.values())
 
     def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:
-        """Return the tokens of `text`, the part called `name`, and their digest.
+        """Return the tokens of `text`, the split or source called `name`, and their digest.
 
-        In a held-out part, documents end with a token only if the held-out text has several. This
-        does not depend on the training texts, so arms with different training texts are scored on
-        the same tokens.
+        In a held-out split, end-of-document tokens are added only if its source has several
+        documents. This does not depend on the training texts, so arms with different training texts
+        are scored on the same tokens.
         """
         ends = self.has_ends
         if name in (VALIDATION, TEST):
@@ -160,11 +161,11 @@ class Texts:
         return text.tokens(self.tokenizer, ends)
 
     def split(self) -> tuple[dict[str, Text], list[Rates]]:
-        """Split the texts into training and held-out parts, and deduplicate them if requested.
+        """Split the texts into training and held-out text, and deduplicate them if requested.
 
-        Returns (text of each source and of `validation` and `test`, deduplication counts of each
-        source). The counts are [] without deduplication. Raises ParibusError if held-out text is
-        also used for training.
+        Returns (texts keyed by source, `validation` or `test`; deduplication counts of each
+        source, or [] without deduplication). Raises ParibusError if held-out text is also used for
+        training.
         """
         is_whole = self.data.deduplicate == "none"
         parts, rates = (self._in_a_row(), []) if is_whole else self._deduplicated()
@@ -208,7 +209,7 @@ class Texts:
 
     @cached_property
     def _parts(self) -> dict[str, Parts]:
-        """Deduplicated parts of each source."""
+        """Deduplicated splits, keyed by source."""
         data, mode = self.data, self.data.deduplicate
         read = {n: partial(lambda text: documents(text.read()), t) for n, t in self.texts.items()}
         own = {name: Part(read[name]) for name in (VALIDATION, TEST) if name in read}
@@ -222,10 +223,10 @@ class Texts:
 
 @dataclass(frozen=True)
 class Part:
-    """Documents that are read again on each iteration over their pieces."""
+    """Iterable over the pieces of documents, which are read again on each iteration."""
 
     read: Callable[[], Iterable[str]]  # reads the documents
-    is_open: bool = False  # whether the last document continues in another part
+    is_open: bool = False  # whether the last document continues in another split
 
     def __iter__(self) -> Iterator[Piece]:
         before = None
@@ -244,9 +245,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """Training, validation and test part of a deduplicated corpus.
+    """Training, validation and test splits of a deduplicated corpus.
 
-    `rates` counts the text before deduplication and the removed text.
+    `rates` contains the total and removed numbers of documents, passages and bytes.
     """
 
     train: Part
@@ -258,16 +259,16 @@ class Parts:
 def deduplicated(
     read: Callable[[], Iterable[str]], mode: str, validation: Part | float, test: Part | float
 ) -> Parts:
-    """Deduplicate and split documents, removing runs of held-out text from the training part.
+    """Deduplicate and split documents, removing held-out text from the training split.
 
     Memory use grows with the longest document, the held-out text and the number of passages.
 
     Args:
-        read: reads the documents.
-        mode: `held-out`, or `exact` or `near`, which also remove documents and passages that repeat
-            an earlier one.
-        validation: separate validation text, or share of the characters.
-        test: separate test text, or share of the characters.
+        read: function that reads the documents.
+        mode: `held-out` removes lines shared with held-out text; `exact` and `near` also remove
+            documents and passages that repeat earlier ones.
+        validation: separate validation text, or a fraction of the characters.
+        test: separate test text, or a fraction of the characters.
     """
     kept, rates = read, {"bytes": Part(read).n_bytes}
     if mode != "held-out":
@@ -291,9 +292,9 @@ def deduplicated(
 
 
 def _line_ends(texts: Iterable[str], places: list[int]) -> tuple[list[int], list[bool]]:
-    """Move each of `places`, positions in characters, to the end of its line.
+    """Move each character position in `places` to the end of its line.
 
-    Returns (new positions, whether each is inside a document).
+    Returns (new positions, whether each of them is inside a document).
     """
     begin, moved, are_inside = 0, list(places), [False] * len(places)
     for text in texts:

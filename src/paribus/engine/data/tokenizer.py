@@ -1,7 +1,7 @@
 """Character tokenizer, and byte-level BPE from a Hugging Face `tokenizer.json`.
 
-Byte-level BPE (Radford et al. 2019) loses no text, because tokens are strings of bytes. A character
-that spans several tokens is counted for the token with its first byte.
+Byte-level BPE (Radford et al. 2019) is lossless, because tokens are byte strings. A character that
+spans several tokens is counted for the token with its first byte.
 
 Axis: V vocabulary.
 """
@@ -46,7 +46,7 @@ class Tokenizer:
     """Lossless map between text and token ids 0 to vocab_size - 1.
 
     Attributes:
-        digest: SHA-256 of everything that determines the ids of a text.
+        digest: SHA-256 digest of the vocabulary or tokenizer file.
         pieces: [V] UTF-8 bytes of each token.
         special: [V] whether each token is special, that is, represents no text.
         end_of_document: id of the end-of-document token, or None.
@@ -72,24 +72,23 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> list[str]:
-        """Decoded text of each token, [V].
+        """Decoded text of each token, [V], with U+FFFD for incomplete characters.
 
-        An incomplete character is decoded as U+FFFD. This is a symbol, so a token that contains
-        nothing else has the class punctuation.
+        U+FFFD is a symbol, so a token that contains nothing else is classified as punctuation.
         """
         return [piece.decode("utf-8", "replace") for piece in self.pieces]
 
     @property
     def characters_per_token(self) -> np.ndarray:
-        """Number of characters that begin in each token, [V]; 0 for special tokens.
+        """Number of characters whose first byte is in each token, [V], with 0 for special tokens.
 
-        This is exact, because a character has one first byte even if it spans several tokens.
+        Counts are exact even if a character spans several tokens.
         """
         return self._per_token(lambda piece: sum(not 0x80 <= byte < 0xC0 for byte in piece))
 
     @property
     def bytes_per_token(self) -> np.ndarray:
-        """Number of UTF-8 bytes in each token, [V]; 0 for special tokens."""
+        """Number of UTF-8 bytes in each token, [V], with 0 for special tokens."""
         return self._per_token(len)
 
     def _per_token(self, count: Callable[[bytes], int]) -> np.ndarray:
@@ -98,7 +97,7 @@ class Tokenizer:
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
-        """Integer type for token ids: uint16 if it can hold all of them, otherwise uint32."""
+        """Smallest integer type for all token ids, uint16 or uint32."""
         return np.uint16 if self.vocab_size <= 2**16 else np.uint32
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -107,7 +106,7 @@ class Tokenizer:
         return content.decode("utf-8", "ignore")
 
     def documents(self, ids: np.ndarray) -> list[str]:
-        """Decode `ids` to nonempty documents, without end-of-document tokens."""
+        """Decode `ids` and split the text at end-of-document tokens, dropping empty documents."""
         end = self.end_of_document
         ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
         # Where documents begin once their ends are taken out.
@@ -116,23 +115,24 @@ class Tokenizer:
         return [text for text in texts if text]
 
     def encode_checked(self, text: str, where: str) -> np.ndarray:
-        """Encode `text`, and check that decoding restores it.
+        """Encode `text` and verify that decoding restores it.
 
-        `where` names the text in error messages. Returns token ids of type `dtype`. Raises
-        ParibusError if text is lost, or if it is encoded as an end-of-document token.
+        `where` identifies the text in error messages. Returns token ids of type `dtype`. Raises
+        ParibusError if decoding fails to restore the text, or if the ids include the
+        end-of-document token.
         """
         ids = self.encode(text)
         if self.end_of_document is not None and (ids == self.end_of_document).any():
             raise ParibusError(
                 f"{where} contains {self.pieces[self.end_of_document].decode()!r}, which the "
-                "tokenizer encodes as the end-of-document token; mark this token as special in the "
+                "tokenizer encodes as the end-of-document token; mark that token as special in the "
                 "tokenizer file"
             )
         if self.decode(ids) != text:
             raise ParibusError(
-                f"the tokenizer loses text in {where}, which begins with {text[:SHOWN]!r}; use a "
-                "tokenizer without a normalizer and without a prefix space, or normalize the text "
-                "first"
+                f"decoding the tokens of {where} does not restore its text, which begins with "
+                f"{text[:SHOWN]!r}; use a tokenizer without a normalizer or prefix space, or "
+                "normalize the text first"
             )
         return ids.astype(self.dtype)
 
@@ -144,7 +144,7 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
         data: data section of the study.
         characters: vocabulary of a character tokenizer.
         ends: whether documents end with an end-of-document token.
-        folder: folder where relative paths start.
+        folder: folder against which relative paths are resolved.
 
     Raises ParibusError if a file cannot be read, is not a byte-level BPE tokenizer, or lacks a
     required end-of-document token.
@@ -157,8 +157,9 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
     )
     if ends and tokenizer.end_of_document is None:
         raise ParibusError(
-            "several documents need an end-of-document token, but the file of data.tokenizer has "
-            f"none of {', '.join(ENDS_OF_DOCUMENT)}; add one of these tokens to the file"
+            "a text with several documents requires an end-of-document token, but the tokenizer "
+            f"file '{data.tokenizer}' has none of {', '.join(ENDS_OF_DOCUMENT)}; add one of these "
+            "tokens to the file"
         )
     return tokenizer
 
@@ -166,9 +167,9 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
 def token_classes(vocabulary: Sequence[str], end_of_document: int | None) -> np.ndarray:
     """Return the class of every token id, [V] int64, as an index into TOKEN_CLASSES.
 
-    A token with several kinds of characters has the first of their classes, in the order of
-    TOKEN_CLASSES: " the" is alphabetic, and " ," is punctuation. Symbols count as punctuation,
-    including U+FFFD, which stands for part of a character.
+    A token with several kinds of characters has the class that comes first in TOKEN_CLASSES. For
+    example, " the" is alphabetic and " ," is punctuation. Symbols count as punctuation, including
+    U+FFFD, which represents an incomplete character.
 
     Args:
         vocabulary: decoded text of each id.
@@ -193,8 +194,8 @@ def _class_of(text: str) -> str:
 class CharacterTokenizer(Tokenizer):
     """Tokenizer with one token per character, in code-point order.
 
-    If there are several documents, an end-of-document token follows. A single document needs none,
-    so the ids for Shakespeare equal those of nanoGPT and char-rnn.
+    An end-of-document token is added only if there are several documents, so the ids for
+    Shakespeare equal those of nanoGPT and char-rnn.
     """
 
     characters: str
@@ -239,7 +240,7 @@ class BpeTokenizer(Tokenizer):
 
     Counting and decoding use the bytes of each token, so they are exact and never normalize the
     text (see `encode_checked`). `end_of_document` is None if the file has none of ENDS_OF_DOCUMENT.
-    `content` holds the bytes of the file.
+    `content` contains the bytes of the file.
     """
 
     content: bytes = field(repr=False)
@@ -269,8 +270,8 @@ class BpeTokenizer(Tokenizer):
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         if not 0 < len(vocabulary) <= max(vocabulary.values()) + 1 <= MOST_TOKENS:
             raise ParibusError(
-                f"the vocabulary of {file} has no tokens, repeated ids, or ids above "
-                f"{MOST_TOKENS - 1:,}; number its tokens from 0"
+                f"the vocabulary of {file} is empty, repeats ids, or has ids above "
+                f"{MOST_TOKENS - 1:,}; number its tokens consecutively from 0"
             )
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -280,8 +281,9 @@ class BpeTokenizer(Tokenizer):
         end = next((vocabulary[name] for name in ENDS_OF_DOCUMENT if name in vocabulary), None)
         if not set(pieces) >= UTF8_BYTES:
             raise ParibusError(
-                f"the vocabulary of {file} lacks some of the 256 bytes, so text would be lost; use "
-                "a byte-level BPE tokenizer such as GPT-2's, trained with ByteLevel.alphabet()",
+                f"the vocabulary of {file} lacks some of the 256 bytes, so it cannot encode all "
+                "text; use a byte-level BPE tokenizer such as GPT-2's, trained with "
+                "ByteLevel.alphabet()",
                 code="unsupported",
             )
         if end is not None:
@@ -297,7 +299,7 @@ class BpeTokenizer(Tokenizer):
 
 
 def _pieces(vocabulary: dict[str, int], added: dict[int, Any]) -> tuple[list[bytes], list[bool]]:
-    """Return the bytes of each token id, b"" if the id is unused, and whether it is special."""
+    """Return (bytes of each token id, or b"" for unused ids; whether each token is special)."""
     byte_of = _byte_of_character()
     pieces = [b""] * (max(vocabulary.values()) + 1)
     special = [False] * len(pieces)
@@ -325,7 +327,7 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Non
     """Train a BPE tokenizer with `vocab_size` tokens on a corpus, and write it to `out`.
 
     The tokenizer has all 256 bytes, an end-of-document token, GPT-2's pre-tokenizer and no
-    normalizer, so no text is lost. The corpus is streamed. Raises ParibusError if the corpus cannot
+    normalizer, so it is lossless. The corpus is streamed. Raises ParibusError if the corpus cannot
     be read.
     """
     # Libraries that a command without a new tokenizer need not load.
@@ -353,7 +355,7 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Non
 
 
 def train_missing(data: Data, folder: Path) -> None:
-    """Train the tokenizer that `data` names, if `vocab_size` is set and its file is missing."""
+    """Train the tokenizer of `data` if its file is missing and `vocab_size` is set."""
     if data.vocab_size is not None and data.tokenizer_file is not None:
         out = folder / data.tokenizer_file
         if not out.exists():

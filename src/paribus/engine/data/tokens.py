@@ -12,12 +12,12 @@ from paribus.digests import digest
 Tokens = np.ndarray  # [n]
 
 HASHED_TOKENS = 2**24
-"""Number of tokens hashed at once; the digest of a longer text is a digest of several hashes."""
+"""Maximum number of tokens per hash; longer texts have a digest of several hashes."""
 CHUNK_TOKENS = 2**20  # read at a time by what goes through a whole text
 
 
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
-    """Yield `tokens` in chunks of `size`, each followed by up to `overlap` tokens of the next."""
+    """Yield `tokens` in chunks of `size`, each extended by up to `overlap` following tokens."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size + overlap]
 
@@ -28,15 +28,15 @@ def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
 
 
 def hash_ids(ids: np.ndarray) -> str:
-    """Return the SHA-256 of token ids, encoded as little-endian 32-bit integers."""
+    """Return the SHA-256 digest of token ids, encoded as little-endian 32-bit integers."""
     return hashlib.sha256(ids.astype("<u4").data).hexdigest()
 
 
 def tokens_digest(tokens: Tokens) -> str:
-    """Return the digest of `tokens`.
+    """Return the SHA-256 digest of `tokens`.
 
-    This is the SHA-256 of the ids. For more than HASHED_TOKENS tokens, it is the digest of a list
-    of hashes, one for each chunk of that size.
+    For more than HASHED_TOKENS tokens, it is computed from a list of hashes, one for each chunk of
+    that size.
     """
     if len(tokens) <= HASHED_TOKENS:
         return hash_ids(tokens)

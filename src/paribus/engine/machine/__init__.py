@@ -1,1 +1,1 @@
-"""Local machine: environment, memory and speed."""
+"""Local machine: software environment, memory and step times."""

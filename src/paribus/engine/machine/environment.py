@@ -1,4 +1,4 @@
-"""Software and hardware of a trial: description, PyTorch setup, memory and failures."""
+"""Software and hardware environment: description, PyTorch setup, memory and failures."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:
-    """Describe the software and hardware of this process, for a trial's record.
+    """Return the software and hardware description that a trial stores in environment.json.
 
     Args:
         device: device of the trial.
-        stack: number of replicas in the trial's stack.
+        stack: number of replicas that are trained together.
     """
     return {
         "code": package_digest(),
@@ -41,10 +41,10 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
-    """Return the device called `name`; "auto" means the best available device.
+    """Return the device called `name`, or the best available device for "auto".
 
-    `number` is the index of the worker; workers use several GPUs in turn. Raises ParibusError if
-    the device is not available.
+    `number` is the index of the worker, which selects a GPU round-robin. Raises ParibusError if the
+    device is not available.
     """
     available = {
         "cuda": torch.cuda.is_available(),
@@ -54,12 +54,12 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     if name == "auto":
         name = next(kind for kind, devices in available.items() if devices)
     if not available[name]:
-        raise ParibusError(f"device '{name}' is not available on this machine; use --device auto")
+        raise ParibusError(f"device '{name}' is not available on this machine; set --device auto")
     return torch.device(f"cuda:{number % torch.cuda.device_count()}" if name == "cuda" else name)
 
 
 def prepare(device: torch.device) -> None:
-    """Configure PyTorch for training, in a process that uses only `device`."""
+    """Configure PyTorch for training in a process that uses only `device`."""
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
@@ -80,7 +80,7 @@ def prepare(device: torch.device) -> None:
 
 
 def free_unused(device: torch.device) -> None:
-    """Return unused memory to the system: PyTorch's cache on a GPU, or the heap on a CPU."""
+    """Release unused memory: PyTorch's cache on a GPU, or free heap memory on a CPU."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif trim := _c_function("malloc_trim"):
@@ -88,22 +88,22 @@ def free_unused(device: torch.device) -> None:
 
 
 def _c_function(name: str) -> Callable[..., int] | None:
-    """Return a glibc function, or None on a system with another C library."""
+    """Return a glibc function, or None for other C libraries."""
     if platform.libc_ver()[0] != "glibc":
         return None
     return getattr(ctypes.CDLL(None), name, None)
 
 
 def count_devices(device: torch.device) -> int:
-    """Return the number of devices of the same type; a CPU counts as one device."""
+    """Return the number of available GPUs if `device` is a GPU, otherwise 1."""
     return torch.cuda.device_count() if device.type == "cuda" else 1
 
 
 def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
-    """Resolve precision "auto" on `device`: bfloat16 if it has native bfloat16 matrix products.
+    """Return "bfloat16" if `device` supports bfloat16 matrix products natively, else "float32".
 
-    A CPU has them with AVX512-BF16 or AMX, or on ARM with the BF16 extension, through oneDNN. For
-    MPS, the result is float32, because PyTorch does not report support.
+    A CPU supports them with AVX512-BF16, AMX or ARM's BF16 extension, through oneDNN. The result
+    for MPS is "float32", because PyTorch does not report whether it supports bfloat16.
     """
     is_native = False
     if device.type == "cuda":
@@ -123,19 +123,19 @@ MEMORY_WORDS = (
 )
 # Devices and checkpointing are not part of a study's digest.
 LESS = (
-    "with fewer --workers, with more devices (--set resources.devices_per_trial=N) or with --set "
-    "resources.checkpoint_activations=true; or delete the folder checkpoints/ of the results, and "
-    "run again with a smaller --stack"
+    "with fewer --workers, more devices (--set resources.devices_per_trial=N) or --set "
+    "resources.checkpoint_activations=true, or delete the folder checkpoints/ of the results and "
+    "use a smaller --stack"
 )
 
 
 def machine_failure(error: BaseException) -> str | None:
-    """Return a one-line message for an error caused by the machine, or None for other errors."""
+    """Return a one-line message for out-of-memory and GPU errors, or None for other errors."""
     words = str(error).strip() or type(error).__name__
     first = words.splitlines()[0][:120]
     out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if out_of_memory or any(phrase in words for phrase in MEMORY_WORDS):
-        return f"out of memory ({first}); {KEPT}, so run again {LESS}"
+        return f"out of memory ({first}); {KEPT}; run the command again {LESS}"
     if isinstance(error, torch.AcceleratorError):
-        return f"the GPU failed or was lost ({first}); {KEPT}, so run again to continue"
+        return f"the GPU failed or was lost ({first}); {KEPT}; run the command again to continue"
     return None

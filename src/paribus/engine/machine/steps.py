@@ -1,4 +1,4 @@
-"""Building stacks of trials on a device of this machine, and timing their steps."""
+"""Construction of trainers on a local device, and timing of their steps."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def build_stack(
     graphs: bool = True,
     ranks: Ranks | None = None,
 ) -> Trainer:
-    """Build the trainer for a stack of trials, with the study's custom parts and probes.
+    """Build a trainer for trials that are trained together, with the study's probes.
 
     Args:
-        study: study with probes, resources and the folder of custom code.
-        setting: setting of all replicas, or one for each.
+        study: study that sets probes, resources and the folder of custom code.
+        setting: setting of all replicas, or one per replica.
         seeds: seed of each replica.
         dataset: training and validation text.
-        device: device of the stack.
+        device: device to train on.
         strict: see `Trainer`.
         graphs: see `Trainer`.
-        ranks: processes that train a single trial over several devices, if any.
+        ranks: process group that trains one trial on several devices, or None.
     """
     return Trainer(
         setting,
@@ -61,13 +61,13 @@ def build_stack(
 
 
 def wait(device: torch.device) -> None:
-    """Wait until a GPU has finished all queued work; return at once on a CPU."""
+    """Wait until a GPU has finished all queued work; do nothing on a CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
 def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
-    """Run `action` and return its result and duration in seconds."""
+    """Run `action`, and return its result and its duration in seconds."""
     wait(device)
     began = time.perf_counter()
     result = action()
@@ -76,9 +76,9 @@ def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, f
 
 
 def warm_up(action: Callable[[], object], device: torch.device) -> None:
-    """Run `action` before it is timed.
+    """Run `action` without timing it.
 
-    On a GPU, it runs often enough to capture a training step as a CUDA graph and replay it.
+    On a GPU, it is repeated until a training step has been captured and replayed as a CUDA graph.
     """
     for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
         action()
@@ -87,9 +87,9 @@ def warm_up(action: Callable[[], object], device: torch.device) -> None:
 def step_time(
     study: Study, arm: str, dataset: Dataset, device: torch.device, stack_size: int
 ) -> float:
-    """Return the median duration in seconds of a training step of `arm`, after a warmup.
+    """Return the median duration in seconds of a training step in `arm`, after a warmup.
 
-    The step trains `stack_size` replicas, with the largest batch.
+    The step trains `stack_size` replicas with the largest batch size.
     """
     stack = build_stack(study, study.setting(arm), range(stack_size), dataset, device)
     stack.t = stack.setting.iterations - 1  # the batch is at its largest

@@ -1,4 +1,4 @@
-"""Model: the whole GPT in one file, its parts, and its initial weights."""
+"""GPT model, its parts, and their initialization."""
 
 from paribus.engine.model.attentions import KeyValueCache, visible
 from paribus.engine.model.attentions.causal import Attention

@@ -1,4 +1,4 @@
-"""Building a model, and counting its parameters and training FLOPs."""
+"""Construction of models, and counts of their parameters and training FLOPs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def build_model(
     device: torch.device | str = "cpu",
     constructor_seed: int = 0,
 ) -> GPT:
-    """Build a `GPT` with placeholder weights; `initial_parameters` returns those for a seed.
+    """Build a `GPT` with placeholder weights, to be replaced by those of `initial_parameters`.
 
-    Constructors use PyTorch's global generator, which is seeded with `constructor_seed` and
-    restored afterwards, so that values from constructors are reproducible. On the device "meta",
+    Module constructors use PyTorch's global generator. It is seeded with `constructor_seed` and
+    restored afterwards, so that the placeholder weights are reproducible. On the "meta" device,
     the model has shapes but no weights.
     """
     with torch.random.fork_rng(devices=[]), torch.device(device):
@@ -36,20 +36,20 @@ def build_model(
 
 @torch.no_grad()
 def load_parameters(model: GPT, weights: Mapping[str, np.ndarray]) -> None:
-    """Copy `weights` into the parameters of `model`; buffers keep their values.
+    """Copy `weights`, keyed by parameter name, into `model`, leaving its buffers unchanged.
 
     Raises ValueError if names are missing or unknown.
     """
     parameters = dict(model.named_parameters())
     if parameters.keys() != weights.keys():
         names = sorted(parameters.keys() ^ weights.keys())
-        raise ValueError(f"the model and the weights have different parameters: {names}")
+        raise ValueError(f"missing or unknown parameter names in the weights: {names}")
     for name, parameter in parameters.items():
         parameter.copy_(torch.from_numpy(weights[name]))
 
 
 def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
-    """Return the number of parameters, counting tied weights once."""
+    """Return a model's number of parameters, counting tied weights once."""
     model = build_model(setting, vocab_size, folder, device="meta")
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -57,9 +57,9 @@ def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = No
 def counted_flops_per_token(
     setting: Setting, vocab_size: int, folder: Path | None = None
 ) -> int | None:
-    """Count the training FLOPs per token on the "meta" device.
+    """Count the FLOPs per token of a forward and backward pass, using the "meta" device.
 
-    Returns None if a custom module needs the values of tensors.
+    Returns None if a custom module fails on that device, which has no tensor values.
     """
     from torch.utils.flop_counter import FlopCounterMode  # imports PyTorch's compiler, a second
 

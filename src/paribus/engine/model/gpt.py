@@ -1,8 +1,8 @@
-"""The whole model: a decoder-only Transformer, by default in the style of GPT-3.
+"""Decoder-only Transformer, by default in the style of GPT-3.
 
-Radford et al. 2019 (GPT-2), Brown et al. 2020 (GPT-3); Pre-LN: Xiong et al. 2020. The module is a
-single replica, independent of stacks, arms and initialization. Norms, positions, attentions and
-MLPs are in separate files, and any of them may be custom (see `parts`).
+Radford et al. 2019 (GPT-2), Brown et al. 2020 (GPT-3); Pre-LN: Xiong et al. 2020. The module
+computes a single replica, without any code for vmap or initialization. Norms, positions,
+attentions and MLPs are in separate files, and custom modules can replace them (see `parts`).
 
 Axes: B batch, T time, D d_model, V vocabulary.
 """
@@ -25,10 +25,10 @@ from paribus.errors import ParibusError
 
 
 class Embedding(nn.Module):
-    """Embedding of tokens and their positions, with a norm.
+    """Token and position embedding with a norm.
 
     Computes norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p), for token t at position p. The
-    position term is omitted if the place of the position encoding is not the embedding.
+    position term is omitted if the model has no learned positions.
     """
 
     undecayed = ("norm",)
@@ -43,7 +43,7 @@ class Embedding(nn.Module):
         self.dropout = Dropout(model.dropout)
 
     def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
-        """Map tokens_BT (int64) to [B, T, D]; the first token is at position `start`."""
+        """Embed tokens_BT (int64) as [B, T, D], with the first token at position `start`."""
         tokens_BTD = self.tokens(tokens_BT)
         if self.positions is None:
             return self.dropout(self.norm(tokens_BTD))
@@ -86,7 +86,7 @@ class Block(nn.Module):
     def forward(
         self, x_BTD: Tensor, cache: KeyValueCache | None = None, shared: Shared | None = None
     ) -> Tensor:
-        """Map x_BTD to [B, T, D]; with a cache, x holds T new tokens after the cached ones."""
+        """Map x_BTD to [B, T, D]; with a cache, x contains only the tokens after it."""
         reads = () if cache is None else (cache,)
         h_BTD = call(self.attention_norm, x_BTD, shared=shared) if self.is_pre else x_BTD
         h_BTD = call(self.attention, h_BTD, *reads, shared=shared)
@@ -110,7 +110,7 @@ class Head(nn.Module):
             self.weight = nn.Parameter(torch.empty(model.vocab_size, model.d_model))
 
     def forward(self, x: Tensor, tokens_VD: Tensor) -> Tensor:
-        """Map x [..., D] to logits [..., V]; `tokens_VD` are the tied weights."""
+        """Map x [..., D] to logits [..., V], using `tokens_VD` as the weight if tied."""
         logits = ops.linear(x, tokens_VD if self.weight is None else self.weight)
         return logits if self.softcap is None else capped(logits, self.softcap)
 
@@ -118,13 +118,13 @@ class Head(nn.Module):
 class GPT(nn.Module):
     """Decoder-only Transformer that maps tokens_BT to logits [B, T, V].
 
-    `embedding` computes the first block's input, and holds the token embeddings that a tied head
-    uses.
+    `embedding` computes the first block's input and contains the token embeddings that a tied head
+    reuses.
 
     Attributes:
-        auxiliaries: Names of the auxiliary losses that parts declare.
+        auxiliaries: Names of the auxiliary losses that the parts declare.
         can_cache: Whether all parts support a key-value cache.
-        shares: Whether a part has an argument `shared`.
+        shares: Whether the `forward` of any part has an argument `shared`.
     """
 
     undecayed = ("final_norm",)
@@ -163,8 +163,8 @@ class GPT(nn.Module):
         """Map tokens_BT (int64) to logits [B, T, V].
 
         Args:
-            cache: key-value cache; the tokens follow those that it holds.
-            shared: receives tensors that parts store for each other, and auxiliary losses.
+            cache: key-value cache of the preceding tokens.
+            shared: container for tensors that parts exchange and for auxiliary losses.
         """
         shared = Shared(self.auxiliaries) if shared is None else shared
         return self.logits(self.hidden(tokens_BT, cache, shared), shared)
@@ -175,7 +175,7 @@ class GPT(nn.Module):
         cache: KeyValueCache | None = None,
         shared: Shared | None = None,
     ) -> Tensor:
-        """Return the head's input, [B, T, D]; see `forward` for the arguments."""
+        """Return the final hidden states [B, T, D]; see `forward` for the arguments."""
         shared = Shared(self.auxiliaries) if shared is None else shared
         starts = () if cache is None else (cache.length,)
         x_BTD = call(self.embedding, tokens_BT, *starts, shared=shared)
@@ -186,7 +186,7 @@ class GPT(nn.Module):
         return call(self.final_norm, x_BTD, shared=shared)
 
     def logits(self, x: Tensor, shared: Shared | None = None) -> Tensor:
-        """Map outputs [..., D] of `hidden` to logits [..., V]."""
+        """Map hidden states x [..., D] to logits [..., V]."""
         shared = Shared(self.auxiliaries) if shared is None else shared
         return call(self.head, x, self.embedding.tokens.weight, shared=shared)
 
@@ -194,25 +194,25 @@ class GPT(nn.Module):
 def _require_trainable(model: GPT) -> None:
     """Raise ParibusError if a custom part cannot be trained.
 
-    A custom embedding must have the token embeddings that a tied head uses. Parameters must be
-    trainable, float32 and not empty.
+    A custom embedding must define `tokens`, the nn.Embedding that a tied head reuses. Parameters
+    must be trainable, nonempty and float32.
     """
     if not isinstance(getattr(model.embedding, "tokens", None), nn.Embedding):
         raise ParibusError(
-            f"the custom embedding {type(model.embedding).__name__} has no attribute `tokens`; "
-            "set it to the nn.Embedding that a tied head uses",
+            f"the custom embedding {type(model.embedding).__name__} has no nn.Embedding named "
+            "`tokens`, which a tied head reuses; assign self.tokens in its constructor",
             code="own_code",
         )
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             problem = (
-                "is frozen; make it a buffer, or set learning_rate_factor = 0 for its group in "
-                "training.optimizer.groups"
+                "is frozen; register it as a buffer, or set learning_rate_factor = 0 for its group "
+                "in training.optimizer.groups"
             )
         elif parameter.dtype != torch.float32 or not parameter.numel():
             problem = (
-                f"has {parameter.numel()} elements of {parameter.dtype}; use at least one "
-                "element of float32"
+                f"has {parameter.numel()} elements of type {parameter.dtype}; create it with at "
+                "least one element of type torch.float32"
             )
         else:
             continue
@@ -220,7 +220,7 @@ def _require_trainable(model: GPT) -> None:
 
 
 def study_positions(model: ModelConfig, place: str) -> nn.Module | None:
-    """Return the study's position encoding if its place in the model is `place`, or None.
+    """Build the study's position encoding if it is applied at `place`, otherwise return None.
 
     Custom embeddings and attentions call this with "embedding" or "attention" to use the study's
     position encoding.
@@ -230,8 +230,8 @@ def study_positions(model: ModelConfig, place: str) -> nn.Module | None:
     positions: Any = custom or shipped(model)
     if getattr(positions, "stands", None) not in PLACES:
         raise ParibusError(
-            f"model.modules.positions = '{model.modules.positions}' does not declare its place in "
-            f"the model; set the class attribute `stands` to one of {', '.join(PLACES)}",
+            f"model.modules.positions = '{model.modules.positions}' does not declare where it is "
+            f"applied; set the class attribute `stands` to one of {', '.join(PLACES)}",
             code="own_code",
         )
     return positions if positions.stands == place else None

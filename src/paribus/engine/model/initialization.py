@@ -1,7 +1,7 @@
 """Initial weights, with a separate random stream for every parameter.
 
 Streams are keyed by (seed, parameter name), so a parameter that two arms share has the same initial
-bits in both, whatever else an arm adds or removes. By default, as in GPT-2 (Radford et al. 2019),
+value in both, whatever else an arm adds or removes. By default, as in GPT-2 (Radford et al. 2019),
 matrices are normal, projections into the residual stream are scaled by 1 / sqrt(2 n_layer), biases
 are zero, and gains are one. Parts declare their residual projections (see `uses`).
 """
@@ -25,14 +25,14 @@ CONSTRUCTED = "as constructed"
 
 @dataclass(frozen=True)
 class InitialParameter:
-    """A parameter's initial value, float32, and the rule that generated it."""
+    """Initial value (float32) of a parameter, and the rule that generated it."""
 
     value: np.ndarray
     rule: str
 
     @property
     def record(self) -> dict[str, object]:
-        """Entry in initial.json: shape, rule, and SHA-256 of the little-endian float32 bytes."""
+        """Entry in initial.json: shape, rule and SHA-256 digest of the little-endian values."""
         content = np.ascontiguousarray(self.value, dtype="<f4")
         return {
             "shape": list(self.value.shape),
@@ -44,9 +44,9 @@ class InitialParameter:
 def initial_parameters(
     model: nn.Module, setting: Setting, seed: int
 ) -> dict[str, InitialParameter]:
-    """Return the initial values of all parameters in `model` for a seed, keyed by name.
+    """Return the initial values of all parameters for a seed, keyed by parameter name.
 
-    `model` must still have the values from its constructors.
+    `model` must be newly built, because some custom parameters keep their constructed values.
     """
     uses = parameter_uses(model)
     return {
@@ -58,11 +58,11 @@ def initial_parameters(
 def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) -> None:
     """Raise ParibusError if a parameter keeps a random value from its constructor.
 
-    Such a value depends on the random numbers that other modules used before.
+    Such a value depends on the random numbers that other modules consumed before.
 
     Args:
-        first, second: the same model, built with two constructor seeds.
-        setting: setting of the model.
+        first, second: the same model, built with different constructor seeds.
+        setting: the model's setting.
     """
     again = initial_parameters(second, setting, seed=0)
     for name, parameter in initial_parameters(first, setting, seed=0).items():
@@ -95,7 +95,7 @@ def _initial(
         if value is not None:
             if value.shape != shape or not np.isfinite(value).all():
                 raise ParibusError(
-                    f"{label} must return finite numbers of shape {shape} for '{name}'",
+                    f"{label} must return a finite array of shape {shape} for '{name}'",
                     code="own_code",
                 )
             return InitialParameter(value, f"{label}{salted}")
@@ -114,7 +114,7 @@ def _initial(
 def _normal_std(
     name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting
 ) -> float | None:
-    """Return the std of a normally initialized parameter, or None for other parameters."""
+    """Return the standard deviation for a normally initialized parameter, otherwise None."""
     init = setting.model.init
     if name == "embedding.tokens.weight":
         return init.token_std
@@ -127,9 +127,9 @@ def _normal_std(
 
 
 def _drawing_owner(model: nn.Module, name: str) -> tuple[nn.Module, str] | None:
-    """Return the innermost module with a method `init_parameter` for a parameter, or None.
+    """Return a parameter's innermost enclosing module that defines `init_parameter`, or None.
 
-    The second value is the parameter's name within that module.
+    The second element is the parameter's name within that module.
     """
     path = name.split(".")
     for depth in range(len(path) - 1, 0, -1):

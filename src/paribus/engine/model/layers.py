@@ -1,4 +1,4 @@
-"""Layers that several parts of a model use: linear maps, embeddings, a soft cap and dropout."""
+"""Layers shared by model parts: linear map, embedding, soft cap and dropout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Linear(nn.Linear):
     """Linear map, x W^T + b."""
 
     def reset_parameters(self) -> None:
-        """Initialize as `nn.Linear`, except on "meta", which would import PyTorch's compiler."""
+        """Initialize like `nn.Linear`, but skip "meta" tensors to avoid importing the compiler."""
         if not self.weight.is_meta:
             super().reset_parameters()
 
@@ -27,26 +27,26 @@ class Linear(nn.Linear):
 
 
 class Table(nn.Embedding):
-    """Lookup table of vectors, as `nn.Embedding`."""
+    """Lookup table of vectors, like `nn.Embedding`."""
 
     def reset_parameters(self) -> None:
-        """Initialize as `nn.Embedding`, except on "meta", which would import PyTorch's compiler."""
+        """Initialize like `nn.Embedding`, but skip "meta" tensors (see `Linear`)."""
         if not self.weight.is_meta:
             super().reset_parameters()
 
 
 def capped(x: Tensor, cap: float) -> Tensor:
-    """Apply a soft cap, cap tanh(x / cap), which limits x to (-cap, cap) (Gemma Team 2024)."""
+    """Return cap * tanh(x / cap), which softly limits x to (-cap, cap) (Gemma Team 2024)."""
     return cap * torch.tanh(x / cap)
 
 
 class Dropout(nn.Module):
     """Dropout whose mask is a pure function of a key (Srivastava et al. 2014).
 
-    The mask is the same in every arm and on every device. It is computed by integer arithmetic on
-    `key` and each element's position in the whole batch, without a random generator. Before every
-    step, training sets `key` from (seed, step, path of the module), and `first` to the number of
-    sequences that precede x in its batch.
+    The mask is the same in every arm and on every device. It is a hash of `key` and each element's
+    index in the whole batch, so no random generator is needed. Before every step, the trainer sets
+    `key` from (seed, step, module path), and `first` to the number of sequences that precede x in
+    the batch.
     """
 
     key: Tensor
@@ -58,7 +58,7 @@ class Dropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero a share p of x [B, ...] and scale the rest by 1 / (1 - p); x in evaluation."""
+        """Zero a fraction p of x [B, ...] and scale the rest by 1 / (1 - p) during training."""
         if not self.training or self.p == 0:
             return x
         start = self.first * (x.numel() // len(x))
@@ -69,7 +69,7 @@ class Dropout(nn.Module):
 
 
 def _mix(z: Tensor) -> Tensor:
-    """Apply SplitMix64's finalizer; the masks turn arithmetic shifts into logical shifts."""
+    """Apply SplitMix64's finalizer, masking arithmetic shifts to make them logical."""
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX_1
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX_2
     return z ^ ((z >> 31) & (2**33 - 1))

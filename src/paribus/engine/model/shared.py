@@ -1,6 +1,6 @@
 """Tensors that the parts of a model share within a forward pass.
 
-If a part's `forward` has an argument `shared`, it receives the `Shared` of the pass. The part can
+If a part's `forward` has an argument `shared`, it receives the pass's `Shared` object. The part can
 store named tensors for later parts, and add to an auxiliary loss that its class declares
 (`auxiliaries = ("balance",)`). Autograd tracks these tensors. Each replica has its own `Shared`.
 """
@@ -21,9 +21,9 @@ AUXILIARIES = "auxiliaries"
 
 
 class Shared(dict[str, Tensor]):
-    """Tensors of one forward pass: `shared["name"] = tensor` stores one for later parts.
+    """Dictionary of tensors that parts store for later parts in a forward pass.
 
-    With a key-value cache, tensors are limited to the new tokens. A head that is called on selected
+    With a key-value cache, tensors cover only the new tokens. A head that is evaluated at selected
     positions receives an empty `Shared`.
     """
 
@@ -40,17 +40,17 @@ class Shared(dict[str, Tensor]):
         """
         if name not in self._declared or value.ndim:
             raise ParibusError(
-                f"shared.auxiliary('{name}', value) needs a scalar value and a declared name; add "
-                f"{AUXILIARIES} = ('{name}',) to the class of the part",
+                f"shared.auxiliary('{name}', value) requires a scalar value and a declared name; "
+                f"add {AUXILIARIES} = ('{name}',) to the class of the part",
                 code="own_code",
             )
         self._auxiliary[name] = self._auxiliary.get(name, 0.0) + value.float()
 
     def losses(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the auxiliary losses of the pass, keyed by name; 0 if nothing was added.
+        """Return all declared auxiliary losses, keyed by name; losses without values are 0.
 
         Args:
-            logits: output of the pass, whose device the zeros are on.
+            logits: output of the pass, which determines the device of zeros.
         """
         zero = logits.new_zeros((), dtype=torch.float32)
         return {name: self._auxiliary.get(name, zero) for name in self._declared}
@@ -70,5 +70,5 @@ def call(part: nn.Module, *args: Any, shared: Shared | None) -> Any:
 
 
 def auxiliary_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of all auxiliary losses that parts of `model` declare, sorted."""
+    """Return the sorted names of the auxiliary losses that parts of `model` declare."""
     return tuple(sorted({n for part in model.modules() for n in getattr(part, AUXILIARIES, ())}))

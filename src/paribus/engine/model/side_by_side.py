@@ -1,4 +1,4 @@
-"""Running several replicas of a model at once with `torch.func.vmap`."""
+"""PyTorch function mode for running several model replicas with `torch.func.vmap`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paribus.engine.ops import functional as ops
 
 
 class SideBySide(TorchFunctionMode):
-    """Mode in which PyTorch functions in custom modules work efficiently under vmap.
+    """Function mode that makes attention and linear maps in custom modules efficient under vmap.
 
     `F.scaled_dot_product_attention` is replaced by `ops.attention`, unless the module is compiled
-    or has chosen a backend (`sdpa_kernel`).
+    or selects a backend with `sdpa_kernel`.
 
     vmap decomposes linear maps before autocast sees them, so a float32 bias would promote the
     result to float32. The arguments of `F.linear` are therefore cast to `lower`, the dtype of

@@ -1,11 +1,11 @@
-"""Uses of parameters, declared by the parts of a model instead of derived from names.
+"""Roles of parameters, declared by the parts of a model instead of inferred from names.
 
 A built-in or custom part may declare two class attributes, each a tuple of layer or parameter names
 within the part, such as "out" or "experts.down":
 
     residual_projections    layers whose output is added to the residual stream; their initial
                             matrices have a smaller std (see `Init`)
-    undecayed               parameters or layers without weight decay
+    undecayed               parameters or layers excluded from weight decay
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ PLACES = ("embedding", "attention", "nowhere")  # of position encodings
 
 @dataclass(frozen=True)
 class ParameterUse:
-    """Use of a parameter in the model.
+    """Role of a parameter in the model.
 
     Attributes:
-        residual: Whether it is a projection into the residual stream.
-        table: Whether it is a lookup table, as in embeddings.
-        head: Whether it belongs to the head.
-        decays: Whether weight decay may apply: it is a matrix, not a bias, and not `undecayed`.
+        residual: Whether the parameter projects into the residual stream.
+        table: Whether the parameter is the weight of an `nn.Embedding`.
+        head: Whether the parameter belongs to the head.
+        decays: Whether weight decay may apply to the parameter. Biases, vectors and `undecayed`
+            parameters are excluded.
     """
 
     residual: bool
@@ -39,9 +40,9 @@ class ParameterUse:
 
 
 def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:
-    """Return the use of every parameter in `model`, keyed by name.
+    """Return the role of every parameter, keyed by parameter name.
 
-    Raises ParibusError if a part declares a name that does not exist in it.
+    Raises ParibusError if a part declares the name of a nonexistent layer or parameter.
     """
     residual, undecayed = _declared(model, RESIDUAL), _declared(model, UNDECAYED)
     tables = {
@@ -61,7 +62,7 @@ def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:
 
 
 def _declared(model: nn.Module, attribute: str) -> set[str]:
-    """Return the full names of all parameters that parts declare in the class attribute."""
+    """Return the qualified names of the parameters that parts list in a class attribute."""
     declared: set[str] = set()
     for path, part in model.named_modules():
         names = getattr(part, attribute, ())
@@ -72,8 +73,8 @@ def _declared(model: nn.Module, attribute: str) -> set[str]:
             matches = [n for n in parameters if n == name or n.startswith(f"{name}.")]
             if not matches and name not in modules:  # a module may have no parameters
                 raise ParibusError(
-                    f"{type(part).__name__}.{attribute} names '{name}', which does not exist in "
-                    f"the part: {nearest(name, modules | parameters)}",
+                    f"{type(part).__name__}.{attribute} lists '{name}', but the part has no such "
+                    f"layer or parameter; {nearest(name, modules | parameters)}",
                     code="own_code",
                 )
             declared |= {f"{path}.{match}" if path else match for match in matches}

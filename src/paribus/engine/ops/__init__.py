@@ -1,6 +1,6 @@
-"""Arithmetic of models, computed by compiled kernels or by PyTorch.
+"""Model operations, computed by compiled kernels or by PyTorch.
 
-`functional` has the operations that models call, and `fused_block` computes a whole block.
+`functional` provides the operations that models call, and `fused_block` computes a whole block.
 Importing this package does not import torch.
 """
 

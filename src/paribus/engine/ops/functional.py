@@ -1,6 +1,6 @@
-"""Operations of models, computed by a compiled kernel if it supports them, otherwise by PyTorch.
+"""Model operations, computed by a compiled kernel if one supports the inputs, or by PyTorch.
 
-Both give the same results up to rounding.
+Both return the same results up to rounding.
 
 Axes: B batch, H heads, T positions, S visible positions, K channels per head, D input and M output
 channels; for AdamW, R replicas, N parameters.
@@ -42,11 +42,11 @@ def norm(
     centred: bool,
     cast_output: bool = False,
 ) -> Tensor:
-    """Return the LayerNorm of x [..., D], or its RMSNorm if not `centred`.
+    """Apply LayerNorm to x [..., D], or RMSNorm if not `centred`.
 
     Args:
-        cast_output: whether the result may have the dtype of autocast, because only matrix
-            products read it.
+        cast_output: whether to allow a result in the autocast dtype; set it if only matrix
+            products use the result.
     """
     if rowwise.supports_norm(x, gain_D, bias_D):
         dtype = product_dtype() if cast_output else x.dtype
@@ -73,8 +73,8 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
 def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool) -> Tensor:
     """Return the attention softmax(q k^T / sqrt(K)) v, [B, H, T, K].
 
-    Attention is causal, or over all S positions. Values may have a different number of channels
-    than queries and keys.
+    With `is_causal`, queries do not attend to later positions. Values may have a different number
+    of channels than queries and keys.
     """
     if any(is_batchedtensor(x) for x in (q_BHTK, k_BHSK, v_BHSK)):
         return _MappedAttention.apply(q_BHTK, k_BHSK, v_BHSK, is_causal)
@@ -91,7 +91,7 @@ def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool
 
 
 class _MappedAttention(torch.autograd.Function):
-    """Attention under `torch.func.vmap`, as one call on R x B sequences.
+    """Attention under `torch.func.vmap`, computed in a single call on R x B sequences.
 
     PyTorch has no batching rule for its CPU kernel. Its rule for CUDA checks `requires_grad` of the
     mapped tensors, which is always False, and therefore does not save the tensors that the backward
@@ -100,7 +100,7 @@ class _MappedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
-        raise NotImplementedError("this function supports only tensors under torch.func.vmap")
+        raise NotImplementedError("_MappedAttention requires vmap; call ops.attention instead")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
@@ -118,12 +118,11 @@ class _MappedAttention(torch.autograd.Function):
 
 
 def ordered_attention(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
-    """Return PyTorch's fused attention, with bitwise reproducible gradients.
+    """Compute PyTorch's fused attention with bitwise reproducible gradients.
 
-    On CUDA, flash attention sums the gradient of queries over blocks of keys in the order in which
-    they finish, unless deterministic algorithms are required. They cannot be required for a whole
-    training step, because a custom module may use a function without a deterministic kernel, so
-    they are required only in the backward pass of attention.
+    On CUDA, flash attention accumulates the query gradient over blocks of keys in the order in
+    which they finish, unless deterministic algorithms are required. A custom module may use a
+    function without a deterministic kernel, so they are required only in attention's backward pass.
     """
     q, k, v = (_SetDeterministic.apply(x, True) for x in (q, k, v))
     y = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
@@ -131,9 +130,9 @@ def ordered_attention(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Te
 
 
 class _SetDeterministic(torch.autograd.Function):
-    """Identity whose backward pass requires deterministic algorithms, or only warns.
+    """Identity whose backward pass calls `torch.use_deterministic_algorithms`.
 
-    It only warns about nondeterministic algorithms if `warn_only`.
+    With `warn_only`, later nondeterministic functions warn instead of raising an error.
     """
 
     @staticmethod
@@ -154,7 +153,7 @@ def adamw_step(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Make one AdamW step in place, as torch.optim.AdamW.
+    """Perform one AdamW update in place, as in torch.optim.AdamW but without weight decay.
 
     Updates the moments m and v, and sets weights -= rate (m / c1) / (sqrt(v / c2) + eps), with bias
     corrections c1 and c2.
@@ -162,7 +161,7 @@ def adamw_step(
     Args:
         rows_RN: weights, gradients, first moments m and second moments v.
         rates_R1: learning rates.
-        t: step index from 0, int64 [].
+        t: 0-based step index, int64 [].
         betas: decay rates of the moments.
         eps: term added to the denominator.
     """
@@ -180,6 +179,6 @@ def adamw_step(
 def correction(beta: float, t: Tensor) -> Tensor:
     """Return the bias-correction divisor 1 - beta^(t + 1), float32.
 
-    It is computed in float64, because it is small at first.
+    It is computed in float64 to avoid cancellation in the first steps.
     """
     return (1 - torch.pow(beta, t.double() + 1)).float()

@@ -1,9 +1,9 @@
-"""A whole pre-norm block on a CPU as one autograd function.
+"""Pre-norm block on a CPU, fused into one autograd function.
 
-It computes x + attention(norm(x)), then x + mlp(norm(x)), in the same order and with the same bits
-as the parts of the block. It saves the overhead of PyTorch and Python for about thirty functions,
-and rows stay in cache between a product and the next operation. It is used if our kernels compute
-the products.
+The function computes x + attention(norm(x)), then x + mlp(norm(x)). The results are bitwise equal
+to those of the separate parts. Fusion avoids the PyTorch and Python overhead of about thirty calls
+and keeps rows in cache between a product and the next operation. It is used only if the compiled
+kernels compute the products.
 
 Axes: B sequences, T positions, D channels, H heads, K channels per head; N, M as in `linear_maps`.
 """
@@ -34,11 +34,11 @@ class BlockShape(NamedTuple):
 
 
 def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorate a block's `forward(x, cache, shared)` to run fused if that gives the same bits.
+    """Decorate a block's `forward(x, cache, shared)` to call the fused function if possible.
 
-    A block has the parts `attention_norm`, `attention`, `mlp_norm` and `mlp`. It can be fused if
-    the class of each part itself declares `fuses = True` (a subclass may compute something else),
-    and if there is no hook inside the block.
+    The block has the parts `attention_norm`, `attention`, `mlp_norm` and `mlp`. The class of each
+    part must itself define `fuses = True`, because a subclass may compute something else, and no
+    module inside the block may have a forward hook.
     """
 
     @wraps(forward)

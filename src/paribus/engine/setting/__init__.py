@@ -1,4 +1,4 @@
-"""Settings of the built-in trainer: data, model, training and measurements."""
+"""Study settings of the built-in trainer: data, model, training and measurements."""
 
 from paribus.engine.setting.batches import Ramp
 from paribus.engine.setting.data import CORPUS, Data

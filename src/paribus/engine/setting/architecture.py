@@ -1,6 +1,6 @@
 """Model section of a study: parts, sizes and initialization.
 
-Names of parts are looked up when the model is built (`engine.model`).
+Names of parts are resolved when the model is built (`engine.model`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class Embedding(Spec):
     norm: str = "none"
     """Norm from `paribus/engine/model/norms/`: none, layernorm, rmsnorm, center, ..."""
     norm_at: Literal["sum", "tokens"] = "sum"
-    """Normalize the sum of tokens and positions, or the tokens before positions are added."""
+    """`sum` normalizes the sum of token and position embeddings; `tokens` normalizes token
+    embeddings before positions are added."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """Epsilon of the norm. None means its default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
+    """Epsilon of the norm; None means 1e-5 for LayerNorm and 1e-6 for RMSNorm."""
 
 
 class Init(Spec):
@@ -38,8 +39,7 @@ class Init(Spec):
     position_std: Annotated[float, Field(ge=0)] = 0.02
     """Standard deviation of learned position embeddings."""
     salt: Seed = 0
-    """Salt of the random stream; another salt draws different values from the same
-    distributions."""
+    """Salt of the random stream; another salt gives different initial values with the same seed."""
     scale_residual: bool = True
     """Divide `std` by sqrt(2 n_layer) for projections into the residual stream."""
 
@@ -50,7 +50,7 @@ class Positions(Spec):
     kind: str = "learned"
     """Position encoding from `paribus/engine/model/positions/`: learned, rotary, none."""
     theta: Annotated[float, Field(gt=0)] = 10_000.0
-    """Base of rotary angles (Su et al. 2021): channel pair i rotates by theta^(-2i/K) per token."""
+    """Base of rotary angles (Su et al. 2021); channel pair i rotates by theta^(-2i/K) per token."""
 
 
 class Norm(Spec):
@@ -59,7 +59,7 @@ class Norm(Spec):
     kind: str = "layernorm"
     """Norm from `paribus/engine/model/norms/`: layernorm, rmsnorm, ..."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """Epsilon of the norms. None means their default: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
+    """Epsilon of the norms; None means 1e-5 for LayerNorm and 1e-6 for RMSNorm."""
     placement: Literal["pre", "post"] = "pre"
     """`pre` computes x + f(norm(x)), with a final norm before the head; `post` computes
     norm(x + f(x)), without a final norm."""
@@ -74,53 +74,54 @@ class Attention(Spec):
     kind: str = CAUSAL
     """Attention from `paribus/engine/model/attentions/`."""
     n_kv_head: Width | None = None
-    """Number of key-value heads (grouped queries: Ainslie et al. 2023); None means `n_head`."""
+    """Number of key-value heads (grouped-query attention, Ainslie et al. 2023); None means
+    `n_head`."""
     qk_norm: str = "none"
-    """Norm of each head's queries and keys (Dehghani et al. 2023), a name as in `norm.kind`."""
+    """Norm of queries and keys in each head (Dehghani et al. 2023); same names as `norm.kind`."""
     softcap: Annotated[float, Field(gt=0)] | None = None
-    """Soft cap, softcap tanh(score / softcap), applied to scores (Gemma 2); None means no cap."""
+    """Soft cap of attention scores, softcap tanh(score / softcap) (Gemma 2); None means no cap."""
     window: SeqLen | None = None
-    """Number of tokens that a token attends to, including itself (Beltagy et al. 2020); None means
-    no limit."""
+    """Sliding window: number of tokens that a token attends to, including itself (Beltagy et al.
+    2020); None means no limit."""
 
 
 class MLP(Spec):
-    """MLP of each block."""
+    """MLP in each block."""
 
     kind: str = "gelu"
     """MLP from `paribus/engine/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
     ratio: Annotated[int, Field(gt=0, le=64)] = 4
     """Inner width as a multiple of d_model."""
     match_parameters: bool = True
-    """Reduce the width of a gated MLP, which has three matrices, so that it has as many parameters
-    as an ungated MLP with this ratio."""
+    """Reduce the width of a gated MLP, which has three matrices, to match the parameter count of an
+    ungated MLP with this ratio."""
 
 
 class Head(Spec):
     """Output head, which maps the last hidden state to logits."""
 
     tied: bool = True
-    """Share the token embedding matrix with the head (weight tying: Press & Wolf 2017)."""
+    """Share the token embedding matrix with the head (weight tying, Press & Wolf 2017)."""
     softcap: Annotated[float, Field(gt=0)] | None = None
-    """Soft cap, softcap tanh(logit / softcap), applied to logits (Gemma 2); None means no cap."""
+    """Soft cap of logits, softcap tanh(logit / softcap) (Gemma 2); None means no cap."""
 
 
 class Modules(Spec):
-    """Custom modules, each an import path `file.py:Class`.
+    """Custom modules that replace built-in parts, each an import path `file.py:Class`.
 
-    A custom module replaces the built-in part at its site, and is built as `Class(model)` with a
-    `paribus.extend.ModelConfig`. Below, B is windows, T tokens and D channels. If `forward` has an
-    argument `shared`, it receives a `paribus.extend.Shared`, except for positions. Text is decoded
-    with a cache if all custom modules declare `cached = True`."""
+    A module is built as `Class(model)` with a `paribus.extend.ModelConfig`. Below, B is the batch
+    size, T the number of tokens and D the number of channels. If `forward` has an argument
+    `shared`, it receives a `paribus.extend.Shared`, except for positions. Generation uses a
+    key-value cache if all custom modules declare `cached = True`."""
 
     embedding: str | None = None
     """Token and position embeddings: `forward(tokens)` maps [B, T] int64 to [B, T, D]. The
-    attribute `tokens` is an nn.Embedding, which a tied head shares. With `cached = True`, the
-    second argument is the position of the first token."""
+    attribute `tokens` must be an nn.Embedding, whose weight a tied head reuses. With
+    `cached = True`, `forward` receives the first token's position as second argument."""
     positions: str | None = None
-    """Position encoding, with a class attribute `stands`. For "embedding", `forward(positions)`
-    maps [T] int64 to [T, D]; for "attention", `forward(q, k, positions)` maps two tensors
-    [B, H, T, K] to the same shapes; for "nowhere", it is never called."""
+    """Position encoding. If its class attribute `stands` is "embedding", `forward(positions)` maps
+    [T] int64 to [T, D]; if "attention", `forward(q, k, positions)` maps two tensors [B, H, T, K] to
+    the same shapes; if "nowhere", `forward` is never called."""
     block_norm: str | None = None
     """Norms within blocks: `forward(x)` maps [B, T, D] to the same shape."""
     attention: str | None = None
@@ -169,18 +170,18 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_values(name: object) -> dict[str, Any]:
-    """Return the values that a preset sets, keyed by dotted key.
+    """Return the values that a preset sets, keyed by dotted `model` key.
 
     Raises ParibusError for an unknown preset.
     """
     if not isinstance(name, str) or name not in PRESETS:
         hint = nearest(str(name), PRESETS)
-        raise ParibusError(f"{PRESET} = {name!r} is unknown: {hint}", code="unknown")
+        raise ParibusError(f"{PRESET} = {name!r} is unknown; {hint}", code="unknown")
     return PRESETS[name]
 
 
 def with_preset(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a `model` table in which missing keys have the values of its preset."""
+    """Return a copy of a `model` table with missing keys filled in from its preset."""
     table = dict(table)
     for key, value in preset_values(table.get("preset", "gpt2")).items():
         group, _, leaf = key.rpartition(".")
@@ -225,7 +226,7 @@ class Model(Spec):
 
     @property
     def mlp_shape(self) -> tuple[int, int]:
-        """Inner width of the MLP, and its number of matrices (Shazeer 2020)."""
+        """Inner width and number of matrices of the MLP (Shazeer 2020)."""
         D, W, bias = self.d_model, self.mlp.ratio * self.d_model, int(self.bias)
         if self.mlp.kind != "swiglu":
             return W, 2
@@ -243,19 +244,19 @@ class Model(Spec):
         if self.d_model % self.n_head:
             raise ValueError(
                 f"d_model = {self.d_model} is not divisible by n_head = {self.n_head}, but all "
-                "heads have the same number of channels; make d_model a multiple of n_head"
+                "heads have the same number of channels; set d_model to a multiple of n_head"
             )
         if self.n_head % self.n_kv_head:
             raise ValueError(
                 f"n_head = {self.n_head} is not divisible by attention.n_kv_head = "
                 f"{self.n_kv_head}, but all key-value heads serve the same number of query heads; "
-                "make n_head a multiple of attention.n_kv_head"
+                "set n_head to a multiple of attention.n_kv_head"
             )
         is_rotary = self.modules.positions is None and self.positions.kind == "rotary"
         if is_rotary and self.head_width % 2:
             raise ValueError(
-                f"rotary positions rotate pairs of channels, but a head has {self.head_width} "
-                f"channels (d_model = {self.d_model} divided by n_head = {self.n_head}); make this "
-                "number even"
+                f"rotary positions require an even number of channels per head, but a head has "
+                f"{self.head_width} (d_model = {self.d_model} divided by n_head = {self.n_head}); "
+                "set d_model to an even multiple of n_head"
             )
         return self

@@ -1,7 +1,7 @@
-"""Batch size of each step in windows: constant, or growing with the tokens trained on.
+"""Batch size schedules: constant, or growing with the number of tokens trained on.
 
-A ramp divides the windows of a run with a constant batch into different steps. Every window is used
-once and in the same order, so arms with and without a ramp see the same sequences.
+A ramp divides the same windows into different steps, and keeps their order. Arms with and without a
+ramp therefore train on the same sequences in the same order.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
 
 class Ramp(Spec):
-    """Batch size that grows with the tokens trained on."""
+    """Batch size that grows with the number of tokens trained on."""
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
 
     first: Batch = Field(alias="from")
     """Initial batch size in windows."""
     to: Batch
-    """Final batch size in windows. Budget, warmup and `evaluation.every` count steps of this size.
+    """Final batch size in windows; budget, warmup and `evaluation.every` count steps of this size.
     """
     until: Share
-    """Share of the tokens after which the batch has its final size."""
+    """Fraction of the run's tokens after which the batch has its final size."""
     shape: Literal["linear", "doubling"] = "linear"
-    """`linear` grows linearly in tokens; `doubling` doubles after equal shares of tokens."""
+    """`linear` grows linearly in tokens; `doubling` doubles at equal token intervals."""
 
     def __hash__(self) -> int:
         return hash((self.first, self.to, self.until, self.shape))
@@ -51,13 +51,14 @@ class Ramp(Spec):
     def _grows(self) -> Self:
         if self.first >= self.to:
             raise ValueError(
-                f"a ramp from {self.first} to {self.to} does not grow; reduce `from`, or set "
-                "batch_size to a single number"
+                f"a batch size ramp from {self.first} to {self.to} does not grow; reduce `from`, "
+                "or set batch_size to a single number"
             )
         if self.shape == "doubling" and self.first << self._doublings != self.to:
             raise ValueError(
-                f"to = {self.to} is not from = {self.first} times a power of two; set to = "
-                f"{self.first << self._doublings}, or set shape = 'linear'"
+                f"shape = 'doubling' requires `to` to be `from` times a power of two, but to = "
+                f"{self.to} and from = {self.first}; set to = {self.first << self._doublings}, or "
+                "set shape = 'linear'"
             )
         return self
 
@@ -70,7 +71,7 @@ class Ramp(Spec):
 
         Args:
             share: progress of the ramp at the start of the step, from 0 to 1.
-            unit: number of windows that sizes of a linear ramp are multiples of.
+            unit: number of windows to which linear sizes are rounded down.
         """
         if self.shape == "doubling":
             return self.first << int(share * self._doublings)
@@ -78,7 +79,7 @@ class Ramp(Spec):
 
 
 def _number_or_ramp(value: Any) -> int | Ramp:
-    """Validate a batch size as a number or a ramp, reporting only errors for the given kind."""
+    """Validate a batch size as an integer or a ramp, reporting only errors for that type."""
     if isinstance(value, Ramp):
         return value
     if not isinstance(value, dict):
@@ -107,7 +108,7 @@ def step_ends(ramp: int | Ramp, windows: int, unit: int) -> np.ndarray:
     Args:
         ramp: batch size.
         windows: total number of windows.
-        unit: number of windows that sizes of a linear ramp are multiples of.
+        unit: number of windows to which linear sizes are rounded down.
     """
     if isinstance(ramp, int):
         return np.arange(ramp, windows + 1, ramp)

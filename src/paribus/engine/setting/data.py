@@ -1,4 +1,4 @@
-"""Data section of a study: the text, and how it becomes windows of tokens."""
+"""Data section of a study: text, tokenizer and training windows."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ TOKENIZERS = frozenset({"character", "byte", "pydoc-512"})
 
 
 class SourceText(Part):
-    """Text to read, for `corpus` or for a source of a mixture."""
+    """Text of a corpus, or of one source in a mixture."""
 
     corpus: str = "text"
-    """Name of a corpus in `paribus.engine.data.corpora`, or import path of a custom corpus."""
+    """Corpus from `paribus/engine/data/corpora/`, or a custom one: `file.py:name`."""
     path: str | None = None
     """File or folder of the corpus, relative to the study file."""
     column: Annotated[str, Field(min_length=1)] | None = None
-    """Column with the text in `parquet` and data sets, or its key in `jsonl`; None means `text`."""
+    """Column or JSON key that contains the text, for `parquet`, `huggingface` and `jsonl`; None
+    means `text`."""
     name: str | None = None
     """Name of the data set that `huggingface` reads."""
     subset: str | None = None
-    """Configuration to read, if the data set has several."""
+    """Configuration of the data set to read, if it has several."""
     split: Annotated[str, Field(min_length=1)] | None = None
     """Split of the data set to read; None means `train`."""
     revision: str | None = None
@@ -46,20 +47,20 @@ class SourceText(Part):
 
 
 Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)]
-"""Share of training windows from each source, {source: share}."""
+"""Proportions of training windows, keyed by source."""
 
 
 class Data(SourceText):
-    """Text of a trial, and how it becomes windows of tokens."""
+    """Text of a trial, its tokenizer, and the order and splits of its windows."""
 
     corpus: str = "pydoc"
     sources: Annotated[dict[Name, SourceText], Field(max_length=MOST_SOURCES)] = Field(
         default_factory=dict
     )
-    """Additional texts for a mixture, used only for training; held-out text is from `corpus`."""
+    """Additional training texts for a mixture; held-out text always comes from `corpus`."""
     mixture: Shares = Field(default_factory=dict)
-    """Share of training windows from each source, such as `{ corpus = 0.7, web = 0.3 }`. If empty,
-    all windows are from `corpus`."""
+    """Proportion of training windows from each source, such as `{ corpus = 0.7, web = 0.3 }`. If
+    empty, all windows come from `corpus`."""
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, `byte`, `pydoc-512` (BPE trained on the corpus `pydoc`), or the path of a
     byte-level BPE `tokenizer.json`, relative to the study file."""
@@ -68,26 +69,26 @@ class Data(SourceText):
     ] = None
     """Vocabulary size of the BPE tokenizer that is trained on `corpus` if its file is missing."""
     seq_len: SeqLen = 128
-    """Number of tokens in a window, the context length in training."""
+    """Sequence length in tokens, which is the context length in training."""
     order: Literal["sampled", "epoch"] = "sampled"
-    """`sampled` draws windows with replacement, as nanoGPT does; `epoch` uses each window once
+    """`sampled` samples windows with replacement, as nanoGPT does; `epoch` uses each window once
     before any is repeated."""
     pack: Literal["stream", "documents"] = "stream"
     """With `stream`, windows begin anywhere in the text; with `documents`, they begin with a
     document. Windows are always full, so token budgets are equal."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the text used for validation, taken from its end, before any test text; ignored if
-    `validation_path` is set."""
+    """Fraction of the text used for validation, taken from its end, before any test text; ignored
+    if `validation_path` is set."""
     validation_path: str | None = None
     """Separate file or folder for validation."""
     validation_tokens: Tokens | None = None
     """Maximum number of validation tokens to evaluate; the rest is not used for training."""
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the text, at its end, that is sealed until the verdict."""
+    """Fraction of the text, at its end, that is reserved as test text until the verdict."""
     test_path: str | None = None
-    """Separate file or folder that is sealed until the verdict."""
+    """Separate file or folder that is reserved as test text until the verdict."""
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
-    """`held-out` removes training lines that share a run of 50 bytes with held-out text. `exact`
+    """`held-out` removes training lines that share 50 consecutive bytes with held-out text. `exact`
     and `near` also remove documents and passages that repeat an earlier one, exactly or with an
     estimated Jaccard similarity of at least 0.8 (MinHash of 9-character shingles)."""
 
@@ -96,7 +97,7 @@ class Data(SourceText):
         if self.test_path is not None and self.test_fraction:
             raise ValueError(
                 f"test_fraction = {self.test_fraction} and test_path = '{self.test_path}' both "
-                "seal a test part; set only one of them"
+                "select a test text; set only one of them"
             )
         held_out = self.test_fraction + (
             0 if self.validation_path is not None else self.validation_fraction
@@ -112,33 +113,34 @@ class Data(SourceText):
     def _mixture_is_of_sources(self) -> Self:
         if CORPUS in self.sources:
             raise ValueError(
-                f"sources.{CORPUS} has the name that a mixture uses for data.corpus; rename it"
+                f"the source name '{CORPUS}' is reserved for data.corpus; rename sources.{CORPUS}"
             )
         known, total = {CORPUS, *self.sources}, sum(self.mixture.values())
         for name, share in self.mixture.items():
             if name not in known:
                 raise ValueError(
-                    f"mixture names an unknown source '{name}': {nearest(name, known)}"
+                    f"mixture contains an unknown source '{name}'; {nearest(name, known)}"
                 )
             if abs(share * MIXTURE_PARTS - round(share * MIXTURE_PARTS)) > 1e-6:
                 raise ValueError(
                     f"mixture.{name} = {share!r} is not a multiple of {1 / MIXTURE_PARTS:g}; round "
-                    "the shares"
+                    "it to a multiple"
                 )
         if self.mixture and abs(total - 1) > 1e-9:
             raise ValueError(
-                f"the shares in mixture = {self.mixture} sum to {total:.6g}; make them sum to 1"
+                f"the proportions in mixture = {self.mixture} sum to {total:.6g}, but must sum to "
+                "1; change one of them"
             )
         return self
 
     @property
     def other_sources(self) -> tuple[str, ...]:
-        """Sources of the mixture besides `corpus`, in the order of the study."""
+        """Names of the mixture's sources other than `corpus`, in study order."""
         return tuple(name for name in self.sources if name in self.shares)
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of training windows from each source."""
+        """Proportion of training windows from each source, keyed by source."""
         return self.mixture or {CORPUS: 1.0}
 
     def for_source(self, name: str) -> Data:
@@ -147,12 +149,12 @@ class Data(SourceText):
 
     @property
     def tokenizer_file(self) -> str | None:
-        """Path of the tokenizer file, or None if the tokenizer is built in."""
+        """Path of the tokenizer file, or None for a built-in tokenizer."""
         return None if self.tokenizer in TOKENIZERS else self.tokenizer
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Paths of all texts that are files or folders, without repetitions."""
+        """Unique paths of all texts that are files or folders."""
         paths = (self.path, self.validation_path, self.test_path)
         sources = (source.path for source in self.sources.values())
         return tuple(dict.fromkeys(path for path in (*paths, *sources) if path is not None))

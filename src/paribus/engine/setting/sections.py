@@ -1,4 +1,4 @@
-"""Study sections shared by all arms (probes, evaluation, tasks), and values derived from them."""
+"""Study sections shared by all arms: probes, evaluation and tasks."""
 
 from __future__ import annotations
 
@@ -18,76 +18,77 @@ Shots = Annotated[int, Field(ge=0, le=1_000)]
 
 
 class Probes(Spec):
-    """Diagnostics measured during training."""
+    """Diagnostics recorded during training."""
 
     own: Paths = ()
-    """Custom probes, by import path: `file.py:name`."""
+    """Import paths of custom probes, `file.py:name`."""
     every: Annotated[dict[str, Every], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
-    """Number of steps between measurements, keyed by probe; 0 turns a probe off. Other probes keep
-    their declared interval."""
+    """Number of steps between measurements, keyed by probe; 0 disables a probe. Probes that are not
+    listed keep their default interval."""
 
 
 class Evaluation(Spec):
-    """Evaluation on held-out text: measures after training, and a loss curve during training."""
+    """Evaluation on held-out text, with metrics after training and a loss curve during training."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of matrix products in evaluation; everything computed from logits is float32.
-    bfloat16 takes about half the time on hardware that supports it, and changes losses by rounding.
-    """
+    """Precision of matrix products in evaluation; metrics are computed in float32. bfloat16 takes
+    about half the time on hardware that supports it, but adds rounding errors."""
     own: Paths = ()
-    """Custom measures, by import path: `file.py:name`."""
+    """Import paths of custom metrics, `file.py:name`."""
     overlap: Annotated[float, Field(ge=0, le=0)] = 0.0
-    """Always 0: held-out windows do not overlap."""
+    """Overlap of held-out windows, which is always 0."""
     every: CurveEvery = "tenth"
     """Number of steps between points of the held-out loss curve, which also has points before the
-    first step and after the last. "tenth" is a tenth of the shortest arm's steps; 0 turns the curve
-    off."""
+    first step and after the last. "tenth" means a tenth of the shortest arm's steps; 0 disables the
+    curve."""
     curve_tokens: Tokens = 2**13
-    """Number of validation tokens, from the start, that each point of the curve is measured on."""
+    """Number of leading validation tokens on which each point of the curve is measured."""
     target: Annotated[float, Field(gt=0)] | None = None
-    """Target loss in nats per token; every trial measures the tokens, FLOPs and seconds to reach
-    it. If None, the two arms of a pair are compared at a loss that both reach."""
+    """Target loss in nats per token; every trial records the tokens, FLOPs and seconds to reach it.
+    If None, two arms are compared at a loss that both reach."""
 
 
 class Tasks(Spec):
-    """Zero- and few-shot tasks, run with lm_eval in every trial.
+    """Zero- and few-shot tasks that are run with lm_eval in every trial.
 
-    Macro accuracy is the mean accuracy over tasks. `paribus evaluate` runs more tasks on finished
-    trials."""
+    Macro accuracy is the mean accuracy over tasks. `paribus evaluate` runs additional tasks on
+    finished trials."""
 
     own: Paths = ()
-    """Custom tasks, by import path: `file.py:name`."""
+    """Import paths of custom tasks, `file.py:name`."""
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
-    """Tasks generated from the validation text; None means all that the text and window allow."""
+    """Names of tasks generated from the validation text; None means all tasks that the text and
+    window length allow."""
     standard: Paths = ()
-    """Tasks of lm_eval, such as "lambada_openai" or "hellaswag"; "standard" means all seven, and
-    "piqa:t0" means PIQA in all T0 templates. They are registered with their version and a digest of
-    their data."""
+    """Tasks of lm_eval, such as "lambada_openai" or "hellaswag"; "standard" means the seven default
+    tasks, and "piqa:t0" means PIQA with all T0 templates. Their version and a digest of their data
+    are registered."""
     standard_items: Annotated[int, Field(ge=1)] | None = None
-    """Number of questions per task of lm_eval; None means all. Unknown characters in these
-    questions are replaced."""
+    """Number of questions per lm_eval task; None means all. Characters outside the vocabulary are
+    replaced."""
     standard_data: str | None = None
-    """Folder with copies of the hub's data set repositories, under their names; None downloads the
-    data sets, or uses the hub's cache."""
+    """Folder with local copies of Hugging Face data set repositories, in subfolders with their
+    names; None downloads the data sets, or uses the Hugging Face cache."""
     shots: Annotated[
         tuple[Shots, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
     ] = (0, 3)
-    """Numbers of solved examples before each question. A task is skipped with a number of examples
-    that does not fit into the window."""
+    """Numbers of few-shot examples before each question; a number is skipped for tasks whose
+    examples do not fit into the window."""
     items: Annotated[int, Field(ge=1, le=500)] = 48
     """Number of questions per generated task."""
     seed: Seed = 0
-    """Seed for drawing the questions of generated tasks."""
+    """Random seed for sampling the questions of generated tasks."""
     unknown: Literal["skip", "replace"] = "skip"
-    """Skip questions with characters outside the vocabulary, or replace these characters."""
+    """`skip` skips questions with characters outside the vocabulary; `replace` replaces the
+    characters."""
 
 
 def curve_steps(study: Study, arm: str) -> tuple[int, ...]:
-    """Return the numbers of steps after which the held-out loss of `arm` is measured.
+    """Return the step counts after which the held-out loss of `arm` is measured.
 
-    These are 0, multiples of `evaluation.every`, and the last step, or () if the study measures no
-    curve. With a growing batch, `evaluation.every` counts steps of the final size, so that arms are
-    measured at equal tokens.
+    These are 0, multiples of `evaluation.every`, and the last step, or () if the curve is disabled.
+    With a growing batch, `evaluation.every` counts steps of the final size, so that arms are
+    measured after equal numbers of tokens.
     """
     every, setting = study.evaluation.every, study.setting(arm)
     if every is None:
@@ -105,9 +106,9 @@ def is_open(study: Study) -> bool:
 
 
 def with_precision(study: Study, precision: str) -> Study:
-    """Return `study` with the precision "auto" resolved to `precision`.
+    """Return a copy of `study` with the precision "auto" resolved to `precision`.
 
-    Raises ParibusError if no difference between arms remains.
+    Raises ParibusError if two arms become identical.
     """
     if not is_open(study):
         return study

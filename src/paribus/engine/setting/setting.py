@@ -1,7 +1,7 @@
-"""Frozen specification of a trial: data, model and training.
+"""Frozen settings of a trial: data, model and training.
 
-Unknown keys, wrong types and invalid sizes are rejected when a specification is loaded. Nothing
-mutates or clamps it.
+Unknown keys, wrong types and invalid sizes are rejected when settings are loaded. Values are never
+modified or clamped.
 """
 
 from __future__ import annotations
@@ -23,39 +23,40 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Schedule(Part):
-    """Learning-rate schedule: a linear warmup, followed by a schedule of the given kind."""
+    """Learning rate schedule that starts with a linear warmup."""
 
     kind: Annotated[str, Field(min_length=1)] = "constant"
     """Schedule from `paribus/engine/training/schedules/` (constant, cosine, linear, wsd), or a
     custom one: `file.py:name`."""
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
-    """Number of iterations of linear warmup."""
+    """Number of warmup steps, in which the learning rate grows linearly."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Learning rate at the end of the run, as a fraction of the peak; a constant schedule ignores
-    it."""
+    """Learning rate at the end of the run, as a fraction of the peak; ignored by a constant
+    schedule."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
     """Options of the schedule, such as `decay` for wsd."""
 
 
 class Group(Part):
-    """Parameters with separate optimizer settings; a parameter is in the first group it matches."""
+    """Parameter group with separate optimizer settings; the first matching group applies."""
 
     match: Annotated[str, Field(min_length=1)]
-    """Pattern of parameter names, such as `blocks.*.mlp.*`; `*` matches any text, `?` one
-    character."""
+    """Glob pattern for parameter names, such as `blocks.*.mlp.*`; `*` matches any characters, `?`
+    matches one character."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Peak learning rate."""
+    """Peak learning rate of the group."""
     learning_rate_factor: Annotated[float, Field(ge=0)] | None = None
-    """Peak learning rate as a multiple of `optimizer.learning_rate`; 0 freezes the parameters."""
+    """Peak learning rate of the group, as a multiple of `optimizer.learning_rate`; 0 freezes its
+    parameters."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Weight decay of the group's parameters that `decay` selects."""
+    """Weight decay of the group, applied to the parameters selected by `optimizer.decay`."""
     optimizer: str | None = None
-    """Optimizer of the group, a name as in `optimizer.name`."""
+    """Optimizer of the group; same names as `optimizer.name`."""
     options: Options = Field(default_factory=dict)
     """Options of the group's optimizer."""
 
     def factor(self, optimizer: Optimizer) -> float:
-        """Return the peak learning rate as a multiple of the optimizer's."""
+        """Return the group's peak learning rate as a multiple of the optimizer's."""
         if self.learning_rate is not None:
             return self.learning_rate / optimizer.learning_rate
         return 1.0 if self.learning_rate_factor is None else self.learning_rate_factor
@@ -79,16 +80,16 @@ class Optimizer(Part):
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     """Peak learning rate, which the schedule scales."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
-    """Decay rates of AdamW's moments, also for parameters that another optimizer leaves to AdamW.
-    """
+    """Decay rates of AdamW's moments, also if AdamW trains only the parameters that another
+    optimizer does not support."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    """AdamW's epsilon."""
+    """Epsilon in AdamW's denominator."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
-    """Decoupled weight decay (Loshchilov & Hutter 2019): each step subtracts learning rate x weight
+    """Decoupled weight decay (Loshchilov & Hutter 2019); each step subtracts learning rate x weight
     decay x weight."""
     decay: Literal["matrices", "linear"] = "matrices"
-    """`matrices` decays every matrix, including embeddings; `linear` excludes embeddings. Biases,
-    norm gains and parameters of an embedding norm never decay."""
+    """`matrices` applies weight decay to all matrices; `linear` excludes embeddings. Biases and
+    norm parameters are never decayed."""
     options: Options = Field(default_factory=dict)
     """Options of the optimizer, such as Muon's `momentum` and `ns_steps`."""
     groups: Annotated[tuple[Group, ...], Field(strict=False, max_length=100)] = ()
@@ -101,65 +102,63 @@ class Loss(Part):
     name: str = "cross_entropy"
     """Loss from `paribus/engine/training/losses/`, or a custom one: `file.py:name`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the target probability that cross_entropy spreads over the vocabulary (Szegedy et
-    al. 2016)."""
+    """Probability mass that `cross_entropy` spreads evenly over the vocabulary (Szegedy et al.
+    2016)."""
     z_loss: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of log^2 Z in cross_entropy, which keeps logits from drifting (Chowdhery et al. 2022).
-    """
+    """Weight of log^2 Z in `cross_entropy`, which prevents logit drift (Chowdhery et al. 2022)."""
     options: Options = Field(default_factory=dict)
     """Options of a custom loss."""
     auxiliary: Annotated[dict[str, Annotated[float, Field(ge=0)]], later({})] = Field(
         default_factory=dict
     )
-    """Weights of the auxiliary losses of custom modules, keyed by name; 1 by default."""
+    """Weights of custom modules' auxiliary losses, keyed by name; unlisted losses have weight 1."""
 
 
 class Average(Part):
-    """Weight averaging; the average is evaluated, kept and exported instead of trained weights."""
+    """Weight averaging; averaged weights are evaluated, saved and exported."""
 
     kind: Annotated[str, Field(min_length=1), later("none")] = "none"
-    """Average from `paribus/engine/training/averages/` (ema), or a custom one: `file.py:name`;
-    `none` uses the weights of the last step."""
+    """Weight average from `paribus/engine/training/averages/` (ema), or a custom one:
+    `file.py:name`; `none` uses the weights after the last step."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
-    """Options of the average, such as `decay` for ema."""
+    """Options of the weight average, such as `decay` for ema."""
 
 
 class Training(Part):
-    """Training budget and optimization; there is no early stopping, so budgets match exactly."""
+    """Training budget and optimization, without early stopping."""
 
     iterations: Steps | None = None
-    """Number of optimizer steps. With a growing batch, it counts steps of the final size; the trial
-    takes more steps, over the same number of tokens."""
+    """Number of optimizer steps. With a growing batch, this is the budget in steps of the final
+    size, so the trial takes more steps for the same number of tokens."""
     tokens: Tokens | None = None
-    """Budget in tokens, instead of `iterations`."""
+    """Number of training tokens, as an alternative to `iterations`."""
     budget: Literal["tokens", "bytes", "flops"] = "tokens"
-    """Unit in which the budgets of arms match. With `bytes` or `flops`, an arm takes as many
-    iterations as it needs, to the nearest step, for the text bytes or training FLOPs of its
-    reference arm."""
+    """Unit in which budgets are equal across arms. With `bytes` or `flops`, the number of
+    iterations of an arm is chosen so that its text bytes or training FLOPs match those of its
+    reference arm, to the nearest step."""
     batch_size: BatchSize = 16
     """Number of windows per step, or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose `shape` is
     "linear" or "doubling"."""
     micro_batch: Batch | None = None
-    """Number of windows processed at once, if a batch does not fit in memory; gradients are
-    accumulated. It must divide `batch_size`; a ramp grows by multiples of it."""
+    """Number of windows per forward pass, with gradient accumulation, if a batch does not fit in
+    memory. It must divide `batch_size`; a ramp grows in multiples of it."""
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    """Learning-rate schedule."""
+    """Learning rate schedule."""
     average: Annotated[Average, later(Average())] = Average()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
-    """Maximum total gradient norm, to which larger gradients are scaled down; None turns clipping
-    off."""
+    """Maximum total gradient norm for clipping; None disables clipping."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """`bfloat16` is mixed precision: float32 weights and optimizer state, bfloat16 matrix products.
-    `auto` is resolved when the study is registered, to bfloat16 if the device supports it natively
-    and to float32 otherwise. Evaluation has a separate precision."""
+    """`bfloat16` is mixed precision, with float32 weights and optimizer state and bfloat16 matrix
+    products. `auto` is resolved at registration, to bfloat16 if the device supports it natively,
+    otherwise to float32. The precision of evaluation is set separately."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout probability in training."""
     keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()
-    """Steps after which the weights are kept, in addition to the last step."""
+    """Step numbers after which the weights are saved, in addition to the last step."""
     keep_every: Steps | None = None
-    """Number of steps between weights that are kept."""
+    """Interval in steps at which the weights are saved."""
 
     @model_validator(mode="after")
     def _batches_are_whole(self) -> Self:
@@ -168,23 +167,23 @@ class Training(Part):
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(
                     f"micro_batch = {self.micro_batch} does not divide the batch size {size}, but "
-                    "micro-batches have equal sizes; set micro_batch to a divisor"
+                    "micro-batches must have equal sizes; set micro_batch to a divisor of it"
                 )
         if first and self.budget != "tokens":
             raise ValueError(
-                f"a growing batch_size needs a budget in tokens, but budget = '{self.budget}'; "
+                f"a growing batch_size requires a budget in tokens, but budget = '{self.budget}'; "
                 "remove budget, or set batch_size to a single number"
             )
         return self
 
     @property
     def largest_batch(self) -> int:
-        """Number of windows per step, or in a step of the final size if the batch grows."""
+        """Batch size in windows, which is the final size if the batch grows."""
         return self.batch_size.to if isinstance(self.batch_size, Ramp) else self.batch_size
 
 
 class Setting(TrialSetting):
-    """Everything that a trial needs besides its seed."""
+    """Complete settings of a trial, except its seed."""
 
     data: Data = Data()
     model: Model = Model()
@@ -194,12 +193,15 @@ class Setting(TrialSetting):
     def _budget_is_complete(self) -> Self:
         training = self.training
         if (training.iterations is None) == (training.tokens is None):
-            raise ValueError("training needs exactly one budget; set either iterations or tokens")
+            raise ValueError(
+                "training requires exactly one of iterations and tokens; set one and remove the "
+                "other"
+            )
         if training.tokens is not None and training.tokens % self.tokens_per_step:
             multiple = training.tokens // self.tokens_per_step * self.tokens_per_step
             raise ValueError(
                 f"training.tokens = {training.tokens} is not a multiple of the "
-                f"{self.tokens_per_step} tokens in a step (batch_size x seq_len); set it to "
+                f"{self.tokens_per_step} tokens per step (batch_size x seq_len); set it to "
                 f"{multiple or self.tokens_per_step}"
             )
         size = training.batch_size
@@ -212,19 +214,19 @@ class Setting(TrialSetting):
         if training.schedule.warmup > self.budget_iterations:
             raise ValueError(
                 f"training.schedule.warmup = {training.schedule.warmup} exceeds the run's "
-                f"{self.budget_iterations} iterations; reduce it"
+                f"{self.budget_iterations} iterations; reduce the warmup"
             )
         last = max(training.keep, default=0)
         if last > self.iterations:
             raise ValueError(
                 f"training.keep contains step {last}, but the run has only {self.iterations} "
-                "steps; remove that step"
+                f"steps; remove {last} from training.keep"
             )
         return self
 
     @property
     def own_named(self) -> dict[str, str]:
-        """Import paths of custom code, keyed by site for modules and by study key for the rest."""
+        """Import paths of custom code, keyed by module site or study key."""
         training = self.training
         names = {
             "training.optimizer.name": training.optimizer.name,
@@ -239,16 +241,16 @@ class Setting(TrialSetting):
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """Steps after which the weights are kept, in order, without the last step."""
+        """Sorted step numbers after which the weights are saved, except the last step."""
         every = self.training.keep_every
         regular = range(every, self.iterations, every) if every else ()
         return tuple(sorted({*self.training.keep, *regular} - {self.iterations}))
 
     @property
     def common(self) -> Setting:
-        """Setting with default learning rate and weight decay, equal for all replicas of a stack.
+        """Copy with the default learning rate and weight decay.
 
-        Replicas may differ only in these two values.
+        Trials can be trained together if they differ only in these two values.
         """
         default = Optimizer()
         optimizer = self.training.optimizer.model_copy(
@@ -262,12 +264,12 @@ class Setting(TrialSetting):
 
     @property
     def tokens_per_step(self) -> int:
-        """Number of tokens per step, or in a step of the final size if the batch grows."""
+        """Number of tokens per step, at the final batch size if the batch grows."""
         return self.training.largest_batch * self.data.seq_len
 
     @property
     def budget_iterations(self) -> int:
-        """Budget in steps of the final batch size; the number of steps if the batch is constant."""
+        """Budget in steps of the final batch size, which is `iterations` for a constant batch."""
         if self.training.iterations is not None:
             return self.training.iterations
         assert self.training.tokens is not None
@@ -294,7 +296,7 @@ class Setting(TrialSetting):
         return step_ends(self.training.batch_size, self.windows, self.training.micro_batch or 1)
 
     def windows_before(self, t: int) -> int:
-        """Return the number of windows before step t; steps beyond the run have the final size."""
+        """Return the number of windows before step t, which may be beyond the end of the run."""
         ends = self._ends
         beyond = max(t - len(ends), 0)
         return int(ends[t - beyond - 1] if t else 0) + beyond * self.training.largest_batch
@@ -310,9 +312,8 @@ class Setting(TrialSetting):
     def place(self, t: int) -> float:
         """Return the position of step t in a schedule, in steps of the final batch size.
 
-        Schedules count tokens. With a constant batch, the position is t. With a growing batch, it
-        is the number of tokens trained on up to and including step t, in steps of the final size,
-        minus one.
+        With a constant batch, the position is t. With a growing batch, it is the number of tokens
+        trained on up to and including step t, in units of a final-size step, minus 1.
         """
         if not isinstance(self.training.batch_size, Ramp):
             return t
@@ -336,9 +337,9 @@ def rows_of(setting: Setting, size: int) -> int:
     rows, rest = divmod(batch, size)
     if rest or (micro and rows % min(micro, rows)):
         raise ParibusError(
-            f"training.batch_size = {batch} cannot be split evenly among "
-            f"resources.devices_per_trial = {size} with training.micro_batch = {micro}; make it a "
-            "multiple of both",
+            f"training.batch_size = {batch} cannot be split evenly among {size} devices "
+            f"(resources.devices_per_trial) with training.micro_batch = {micro}; set "
+            f"training.batch_size to a multiple of {size * (micro or 1)}",
             code="conflict",
         )
     return rows

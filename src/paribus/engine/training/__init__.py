@@ -1,4 +1,4 @@
-"""Training of one model's replicas in lockstep: optimizers, losses, schedules and averages."""
+"""Lockstep training of model replicas: optimizers, losses, schedules and weight averages."""
 
 from paribus.engine.training.averages import Taken, average
 from paribus.engine.training.graphs import GRAPHED_STEPS

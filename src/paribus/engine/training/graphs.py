@@ -1,7 +1,7 @@
-"""CUDA graphs: the kernels of a step are captured once and replayed with one launch.
+"""Capture and replay of training steps as CUDA graphs.
 
-A small model's step has about a thousand kernels of a few microseconds each; launching a kernel
-from Python takes longer than running it.
+A small model's step has about a thousand kernels of a few microseconds each. Launching a kernel
+from Python takes longer than running it, so all kernels of a step are replayed with one launch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Record = Callable[[Callable[[Inputs], Any], Inputs], tuple[Callable[[], None], A
 
 
 class Graphs:
-    """Runner of training steps, which captures and replays them if `record` is not None.
+    """Training step runner that captures and replays steps if `record` is not None.
 
     The first step of each kind runs eagerly, so that libraries can initialize; the second is
-    captured. A replay overwrites the result of the previous one.
+    captured. Each replay overwrites the results of the previous step.
     """
 
     def __init__(self, record: Record | None) -> None:
@@ -35,7 +35,7 @@ class Graphs:
         self._recorded: dict[Hashable, tuple[Inputs, Callable[[], None], Any]] = {}
 
     def __call__(self, step: Step, inputs: Inputs, kind: Hashable) -> Any:
-        """Run `step(inputs, kind)` or replay it. Raises ParibusError if it cannot be captured."""
+        """Run or replay `step(inputs, kind)`. Raises ParibusError if it cannot be captured."""
         key = kind, inputs.windows.shape  # the batch may grow
         if self._record is None or key not in self._seen:
             self._seen.add(key)
@@ -67,8 +67,8 @@ def cuda_recorder() -> Record:
                 error = error.__context__
             raise ParibusError(
                 f"a training step cannot be captured as a CUDA graph "
-                f"({str(error).splitlines()[0]}), perhaps because a custom module reads a "
-                "tensor's value on the host; run with --eager, which is slower",
+                f"({str(error).splitlines()[0]}), possibly because a custom module reads a "
+                "tensor value on the host; use --eager, which is slower",
                 code="own_code",
             ) from error
         return graph.replay, outputs

@@ -1,8 +1,8 @@
 """Parameter groups: the optimizer, options, learning rate and weight decay of every parameter.
 
-A study names one optimizer. `training.optimizer.groups` may set another optimizer, learning rate or
-weight decay for parameters that match a pattern. AdamW trains the parameters that the optimizer
-does not support, such as biases with Muon.
+A study sets one main optimizer. `training.optimizer.groups` may set another optimizer, learning
+rate or weight decay for parameters that match a glob pattern. AdamW trains the parameters that an
+optimizer does not support, such as biases with Muon.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ MAIN = -1  # group index of the parameters that no pattern matches
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that one optimizer updates, with its options.
+    """Parameters that are updated by one optimizer with the same options.
 
     Attributes:
-        optimizer: The optimizer.
-        options: Its options.
-        names: Parameter names: those with weight decay first; the same parameter of all blocks is
-            adjacent.
+        optimizer: Optimizer of the group.
+        options: Options of the optimizer.
+        names: Parameter names. Those with weight decay come first, and the same parameter in
+            different blocks is adjacent.
         decayed: Names of the parameters with weight decay.
-        factors: Learning rate relative to the study's, one per replica.
-        decays: Weight decay, one per replica.
+        factors: Multiple of the study's learning rate for each replica.
+        decays: Weight decay of each replica.
     """
 
     optimizer: Optimizer
@@ -54,7 +54,7 @@ def is_decayed(use: ParameterUse, decay: str) -> bool:
     """Return whether weight decay applies to a parameter.
 
     Args:
-        use: use of the parameter.
+        use: role of the parameter in the model.
         decay: value of `training.optimizer.decay`.
     """
     return use.decays and (decay == "matrices" or not use.table)
@@ -67,8 +67,8 @@ def parameter_groups(
 
     Args:
         settings: one setting per replica.
-        model: the model.
-        folder: folder in which import paths of custom optimizers start.
+        model: model to train.
+        folder: folder against which import paths of custom optimizers are resolved.
 
     Raises ParibusError for an unknown optimizer or option, a pattern that matches no parameter, or
     a group whose optimizer does not support its parameters.
@@ -84,17 +84,17 @@ def parameter_groups(
         is_stated = number != MAIN and spec.groups[number].optimizer is not None
         if is_left and is_stated:
             raise ParibusError(
-                f"optimizer '{optimizer.name}' cannot train '{name}' of shape {shape}, which "
-                f"'{spec.groups[number].match}' in {KEY}.groups matches; add another group for it "
-                "before this one",
+                f"optimizer '{optimizer.name}' does not support '{name}' of shape {shape}, which "
+                f"matches '{spec.groups[number].match}' in {KEY}.groups; add a group with another "
+                "optimizer for it before this one",
                 code="conflict",
             )
         members.setdefault((number, is_left), []).append(name)
     for i, group in enumerate(spec.groups):
         if not any(number == i for number, _ in members):
             raise ParibusError(
-                f"{KEY}.groups has a pattern '{group.match}' that matches no remaining parameter; "
-                "correct the pattern, or remove the group",
+                f"the pattern '{group.match}' in {KEY}.groups matches no parameter that an earlier "
+                "group has not matched; correct the pattern, or remove the group",
                 code="unknown",
             )
 
@@ -118,10 +118,10 @@ def parameter_groups(
 
 
 def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
-    """Return a group's learning rate relative to the study's, and its weight decay.
+    """Return a group's multiple of the study's learning rate, and its weight decay.
 
     Args:
-        number: index of the group, or MAIN.
+        number: index of the group in `spec.groups`, or MAIN.
     """
     if number == MAIN:
         return 1.0, spec.weight_decay
@@ -131,7 +131,7 @@ def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
 
 
 def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
-    """Return the names of all slots that the optimizers in `training` may use.
+    """Return the names of all state tensors that the optimizers in `training` may use.
 
     Raises ParibusError for an unknown optimizer.
     """
@@ -142,7 +142,7 @@ def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
 
 
 def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Optimizer]:
-    """Return the optimizer that each group names, keyed by group index."""
+    """Return the optimizers that the study names, keyed by group index."""
     named = {MAIN: find_optimizer(spec.name, f"{KEY}.name", folder)}
     for i, group in enumerate(spec.groups):
         key = f"{KEY}.groups[{i}].optimizer"
@@ -155,7 +155,7 @@ def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Opt
 def _options(
     spec: OptimizerSpec, named: dict[int, Optimizer], number: int, optimizer: Optimizer
 ) -> Options:
-    """Return the options of a group's optimizer, or of AdamW for parameters it does not support.
+    """Return the validated options of a group's optimizer, or of AdamW if it replaces that one.
 
     Raises ParibusError for an unknown option.
     """

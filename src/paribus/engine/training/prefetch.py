@@ -1,4 +1,4 @@
-"""Inputs of every step, generated on the host and copied to the device asynchronously.
+"""Step inputs, generated on the host and copied to the device asynchronously.
 
 Axes: R replicas, B batch, T time, M dropout modules.
 """
@@ -21,7 +21,7 @@ from paribus.rng import key
 
 
 class Inputs(NamedTuple):
-    """Inputs of one step, on the device."""
+    """Device tensors that a training step reads."""
 
     t: Tensor  # [] int64, step index
     windows: Tensor  # [R, B, T + 1] int32 tokens; the targets are the inputs shifted by one
@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
 
 
 class Feed:
-    """Inputs of all steps for a stack, as a pure function of settings, seeds and step.
+    """Generator of step inputs, which depend only on settings, seeds and step.
 
     Args:
         settings: One setting per replica.
@@ -38,7 +38,7 @@ class Feed:
         dataset: Tokens to train on.
         dropouts: Paths of the dropout modules.
         device: Device to copy the inputs to.
-        folder: Folder in which the import path of a custom schedule starts.
+        folder: Folder against which the import path of a custom schedule is resolved.
 
     Attributes:
         digests: Running digest of each replica's batches.
@@ -59,7 +59,7 @@ class Feed:
         self.digests = [FIRST_DIGEST] * len(seeds)
 
     def at(self, t: int) -> Inputs:
-        """Return the inputs for step t; steps must be requested in order."""
+        """Return the inputs for step t. Steps must be requested in order."""
         dataset, setting = self._dataset, self._setting
         batches = []
         for r, seed in enumerate(self._seeds):

@@ -1,4 +1,4 @@
-"""Probes of a stack: the tensors that a step saves for them, and their measurements.
+"""Evaluation of probes on the tensors that training steps save for them.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -19,14 +19,14 @@ from paribus.errors import ParibusError
 
 
 class Kind(NamedTuple):
-    """Kind of a step, defined by the tensors that it saves for probes."""
+    """Kind of training step, defined by the tensors that it saves for probes."""
 
     tapped: tuple[str, ...]  # paths of the modules whose outputs are saved
     seen: bool  # whether a probe is due, so that the weights before the update are saved
 
 
 class Done(NamedTuple):
-    """Results of a step, on the device."""
+    """Device tensors that a training step returns."""
 
     measured: Tensor  # [R, C] the trainer's own columns
     was_alive: Tensor  # [R] whether the replica was finite before the step
@@ -37,20 +37,20 @@ class Done(NamedTuple):
 
 
 class Probing:
-    """Measurement of a stack's probes.
+    """Evaluator of the probes of a study.
 
     Args:
-        probes: Probes of the study; those whose modules were replaced by custom parts are dropped.
-        setting: Setting of the stack.
+        probes: Probes of the study. Probes whose modules are replaced by custom parts are dropped.
+        setting: Setting that all replicas share.
         replicas: `Replicas` of the trainer.
         n_replicas: Number of replicas, R.
         token_classes: [V] class of each token id, on the device.
-        strict: Whether to raise an error if a probe fails, as in a dry run. Otherwise a missing
-            value is recorded, because a failing diagnostic must not end a trial.
+        strict: Whether to raise an error if a probe fails, as in a dry run. Otherwise NaN is
+            recorded, because a failing diagnostic must not end a trial.
 
     Attributes:
-        probes: Probes that are measured.
-        columns: Their columns, in the order of `measure`.
+        probes: Probes that are evaluated.
+        columns: Columns of the values that `measure` returns.
 
     Raises ParibusError if a probe needs a module that the model does not have.
     """
@@ -74,14 +74,14 @@ class Probing:
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
-        """Return the kind of step t, given the probes that are due."""
+        """Return the kind of step t, which depends on the probes that are due."""
         due = self._due(t)
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))
 
     @torch.no_grad()
     def measure(self, t: int, done: Done) -> list[Tensor]:
-        """Return each probe's values at step t, [R, columns]; NaN if the probe is not due."""
+        """Return each probe's values at step t, [R, columns], with NaN for probes not due."""
         due, blocks = self._due(t), []
         view = self._view(t, done, due) if due else None
         for probe, missing in zip(self.probes, self._missing, strict=True):
@@ -94,7 +94,7 @@ class Probing:
         return [probe for probe in self.probes if t % probe.every == 0 or is_last]
 
     def _view(self, t: int, done: Done, due: Sequence[Probe]) -> StepView:
-        """Return the view of the latest step for the probes that are due."""
+        """Collect the tensors of the latest step for the probes that are due."""
         weights, updates = self._replicas.weights, Rows(done.before.flat[:, :0], {})
         if any(probe.updates for probe in due):
             updates = weights.like(weights.flat - done.before.flat)
@@ -112,12 +112,13 @@ class Probing:
         )
 
     def _measure(self, probe: Probe, view: StepView, missing: Tensor) -> Tensor:
-        """Return a probe's values, or `missing` if it fails and `strict` is not set."""
+        """Return a probe's values, or `missing` if the probe fails in non-strict mode."""
         try:
             values, shape = probe.measure(view), tuple(missing.shape)
             if tuple(values.shape) != shape or values.is_complex():
                 raise ValueError(
-                    f"it must return real numbers of shape {shape} (replicas, parts, statistics)"
+                    f"expected real values of shape {shape} (replicas, parts, statistics), not "
+                    f"{values.dtype} of shape {tuple(values.shape)}"
                 )
         except ParibusError:
             raise
@@ -125,8 +126,8 @@ class Probing:
             if not self._strict:
                 return missing
             raise ParibusError(
-                f"probe '{probe.name}' failed: {type(error).__name__}: {error}; fix it, or turn it "
-                f"off with probes.every.{probe.name} = 0",
+                f"probe '{probe.name}' failed ({type(error).__name__}: {error}); fix the probe, or "
+                f"disable it with probes.every.{probe.name} = 0",
                 code="own_code",
             ) from error
         return values

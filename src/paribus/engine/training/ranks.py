@@ -1,7 +1,7 @@
-"""Data parallelism: processes that train one replica together (`torch.distributed`).
+"""Data-parallel training of one replica in several processes (`torch.distributed`).
 
-Every rank has the whole model and its rows of each batch. Gradients and losses are averaged over
-the ranks, so that all ranks make the same optimizer step. Rank 0 writes the records.
+Every rank has a copy of the model and a share of each batch. Gradients and losses are averaged over
+the ranks, so that all ranks perform the same optimizer step. Rank 0 writes the records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 @dataclass(frozen=True)
 class Ranks:
-    """Group of processes that train one trial.
+    """Process group that trains one trial.
 
     Attributes:
         rank: Rank of this process.
@@ -34,13 +34,13 @@ class Ranks:
 
     @classmethod
     def meet(cls, rank: int, size: int, device: torch.device, store: Store) -> Ranks:
-        """Join the process group, after waiting until all ranks have called this.
+        """Join the process group, waiting for all other ranks.
 
         Args:
             rank: rank of this process.
             size: number of processes.
             device: device of this process.
-            store: store that all ranks share.
+            store: key-value store that all ranks share.
         """
         backend = BACKENDS[device.type]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
@@ -48,7 +48,7 @@ class Ranks:
 
     @staticmethod
     def part() -> None:
-        """Destroy the process group, if there is one."""
+        """Destroy the process group if it is initialized."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -58,18 +58,18 @@ class Ranks:
         return self.rank == 0
 
     def rows(self, n: int) -> slice:
-        """Return this rank's rows of a batch with `n` rows, which must be a multiple of `size`."""
+        """Return the slice of an n-row batch that this rank processes; `size` must divide n."""
         share = n // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
 
     def average(self, *tensors: Tensor) -> None:
-        """Replace each tensor by its mean over all ranks."""
+        """Replace each tensor in place by its mean over all ranks."""
         for tensor in tensors:
             dist.all_reduce(tensor)
             tensor.div_(self.size)
 
     def from_first(self, numbers: Sequence[int]) -> list[int]:
-        """Broadcast the numbers passed on rank 0, and return them on every rank."""
+        """Broadcast the integers that rank 0 passes, and return them on every rank."""
         message = torch.tensor(numbers, dtype=torch.int64)
         dist.broadcast(message, src=0)
         return message.tolist()

@@ -1,4 +1,4 @@
-"""Replicas of one model that are trained together on one device.
+"""Model replicas that are trained together on one device.
 
 Axes: R replicas, N parameters in one replica, B batch, T time, V vocabulary, A auxiliary losses.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ForwardBackward(NamedTuple):
-    """Results of a forward and backward pass over a batch."""
+    """Losses, gradients and module outputs of a forward and backward pass."""
 
     # [2 + A, R] means over the batch: cross-entropy in nats per token, the training objective, and
     # unweighted auxiliary losses
@@ -47,19 +47,18 @@ class ForwardBackward(NamedTuple):
 
 
 class Replicas:
-    """R replicas of one model on one device, with all weights in one tensor [R, N].
+    """R replicas of a model on one device, with all weights in one tensor [R, N].
 
-    Replicas differ in seed and possibly in learning rate and weight decay, and share no arithmetic.
-    The model is a plain module, which `torch.func.vmap` maps over the replicas; a single replica
-    calls it directly. Only `arrays` and `load` read or write tensor values on the host.
-
-    See `Trainer` for the arguments.
+    Replicas differ in seed and possibly in learning rate and weight decay, and do not affect each
+    other. The model is a plain module, which `torch.func.vmap` maps over the replicas; with a
+    single replica, it is called directly. Only `arrays` and `load` access tensor values on the
+    host. See `Trainer` for the arguments.
 
     Attributes:
-        model: The module; its own weights are meaningless if R > 1.
+        model: Module that computes one replica; if R > 1, its own weights are unused.
         weights: {parameter name: [R, ...]} weights.
-        slots: {optimizer slot: {parameter name: [R, ...]}} state of the optimizers.
-        initial_records: Each replica's record of its initial parameters.
+        slots: {slot: {parameter name: [R, ...]}} optimizer state.
+        initial_records: Each replica's entries in initial.json, keyed by parameter name.
         dropouts: Paths of the dropout modules.
         loss: Training loss.
         auxiliaries: Names of the auxiliary losses that parts of the model declare.
@@ -119,31 +118,31 @@ class Replicas:
             self._rows[AVERAGE] = self._averaging.kept
 
     def _require_compatible(self, devices: int, checkpointing: bool) -> None:
-        """Raise ParibusError for settings that the model's parts do not support."""
+        """Raise ParibusError for settings that parts of the model do not support."""
         for name in self._auxiliary_weights:
             if name not in self.auxiliaries:
                 raise ParibusError(
-                    f"training.loss.auxiliary.{name} is not declared by any part of the model: "
-                    f"{nearest(name, self.auxiliaries)}",
+                    f"training.loss.auxiliary.{name} weights an auxiliary loss that no part of the "
+                    f"model declares; {nearest(name, self.auxiliaries)}",
                     code="unknown",
                 )
         if devices > 1 and self.auxiliaries:
             raise ParibusError(
-                "auxiliary losses need all rows of a batch, but resources.devices_per_trial = "
-                f"{devices} splits them; remove resources.devices_per_trial",
+                "auxiliary losses require the whole batch on one device, but "
+                f"resources.devices_per_trial is {devices}; remove resources.devices_per_trial",
                 code="unsupported",
             )
         if checkpointing and self.model.shares:
             raise ParibusError(
                 "resources.checkpoint_activations calls each block twice, but parts with an "
-                "argument `shared` must be called once; set it to false",
+                "argument `shared` may be called only once per step; set it to false",
                 code="unsupported",
             )
 
     def _make_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
-        """Return the tensors to differentiate with respect to, in the order of `weights`.
+        """Return the leaf tensors that gradients are computed for, in the order of `weights`.
 
-        These are leaf views of `weights`, or the model's own parameters for a single replica.
+        These are views of `weights`, or the model's own parameters for a single replica.
         """
         if self._R > 1:
             return [tensor.detach().requires_grad_() for tensor in self.weights.values()]
@@ -152,7 +151,7 @@ class Replicas:
         return [parameters[name] for name in self._shapes]
 
     def corrections(self, t: int) -> dict[str, dict[str, float]]:
-        """Return {slot: {parameter name: bias-correction divisor at step t}}."""
+        """Return bias-correction divisors at step t as {slot: {parameter name: divisor}}."""
         divisors = {slot: dict[str, float]() for slot in self.slots}
         for group in self._groups:
             if corrections := group.optimizer.corrections:
@@ -161,20 +160,20 @@ class Replicas:
         return divisors
 
     def evaluated(self, done: int) -> Rows:
-        """Return the weights to evaluate, save and export after `done` steps."""
+        """Return the weights [R, ...] to evaluate, save and export after `done` steps."""
         return self._averaging.kept if self._averaging and done else self._optimizer.evaluated()
 
     def afterwards(self, t: int) -> None:
-        """Update optimizers and the average on the host, after step t."""
+        """Run the optimizers' host functions and update the weight average after step t."""
         self._optimizer.afterwards(t)
         if self._averaging:
             self._averaging.take(t + 1, self._optimizer.evaluated())
 
     def forward_backward(self, inputs: Inputs, tapped: Sequence[str]) -> ForwardBackward:
-        """Return losses and gradients for a batch, and the outputs of the modules at `tapped`.
+        """Compute losses, gradients, and the outputs of the modules at the paths `tapped`.
 
         The batch is processed `micro_batch` sequences at a time. With several ranks, losses and
-        gradients are those of the whole batch, but outputs are limited to this rank's rows.
+        gradients are means over the whole batch, but outputs contain only this rank's rows.
         """
         rows = self._own_rows(inputs.windows.shape[1])
         parts = inputs.windows[:, rows].long().split(self._micro_batch, dim=1)
@@ -218,7 +217,7 @@ class Replicas:
     def _forward(
         self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str]
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Return (logits [R, B, T, V], outputs of tapped modules, auxiliary losses [R])."""
+        """Return (logits [R, B, T, V], outputs by module path, auxiliary losses [R] by name)."""
         lower = self._lower
         keys = dict(zip(self._dropouts, dropout_keys.unbind(), strict=True))
 
@@ -247,7 +246,7 @@ class Replicas:
                 return torch.func.vmap(forward)(state, tokens_RBT)
 
     def _own_rows(self, n: int) -> slice:
-        """Return the slice of a batch with `n` rows that this process computes."""
+        """Return the slice of an n-row batch that this process computes."""
         return slice(0, n) if self._ranks is None else self._ranks.rows(n)
 
     def own(self, windows: Tensor) -> Tensor:
@@ -257,9 +256,9 @@ class Replicas:
     def update(
         self, gradients: Rows, factors_R: Tensor, is_alive_R: Tensor, inputs: Inputs
     ) -> None:
-        """Make one optimizer step with gradients scaled by `factors_R`.
+        """Perform one optimizer step with gradients scaled by `factors_R`.
 
-        Replicas that have diverged keep their weights.
+        Diverged replicas, where `is_alive_R` is False, keep their weights.
         """
         is_alive_R1 = is_alive_R[:, None]
         clipped_RN = gradients.flat * factors_R[:, None]
@@ -269,7 +268,7 @@ class Replicas:
         self._optimizer.update(clipped_RN, rates_R1, inputs.t)
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
-        """Return a float32 copy of a replica's state on the host; waits for the device.
+        """Synchronize with the device, and copy a replica's float32 state to the host.
 
         Keys are `weights/<parameter>`, `<slot>/<parameter>` and `average/<parameter>`.
         """
@@ -281,7 +280,7 @@ class Replicas:
 
     @torch.no_grad()
     def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load a replica's state from `arrays`; unknown names are ignored."""
+        """Load a replica's state from `arrays`, ignoring unknown names."""
         for name, values in arrays.items():
             kind, _, parameter = name.partition("/")
             if kind in self._rows:
@@ -289,9 +288,9 @@ class Replicas:
 
 
 def recompute_blocks(model: nn.Module) -> None:
-    """Make blocks store only their inputs, and recompute activations in the backward pass.
+    """Enable activation checkpointing for every block (Chen et al. 2016).
 
-    Activation checkpointing, Chen et al. 2016.
+    Blocks store only their inputs, and recompute activations in the backward pass.
     """
     blocks: Any = model.blocks
     for block in blocks:
@@ -303,7 +302,7 @@ def recompute_blocks(model: nn.Module) -> None:
 def losses_of(
     loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return (mean cross-entropy [R], mean training loss [R]) over the batch."""
+    """Return (mean cross-entropy [R], mean training loss [R]) in nats per token."""
     logits_RBTV = logits_RBTV.float()
     objectives_R = loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
     if loss.is_plain:

@@ -1,4 +1,4 @@
-"""Optimizer steps for all replicas in a stack, applied one parameter group at a time.
+"""Optimizer steps for all replicas, applied one parameter group at a time.
 
 Axes: R replicas, N parameters in one replica, K parameters with one shape.
 """
@@ -20,21 +20,21 @@ from paribus.engine.training.optimizers import Update
 class _Run(NamedTuple):
     """Adjacent parameters that an optimizer updates in one call."""
 
-    place: slice  # their slice of the flattened weights
-    weights: Tensor  # their weights, [R, N], or [R, K, *shape] for whole parameters
-    slots: Mapping[str, Tensor]  # their slots
-    decays: bool  # whether the optimizer itself applies weight decay to them
+    place: slice  # slice of the flattened weights
+    weights: Tensor  # [R, N], or [R, K, *shape] for whole parameters
+    slots: Mapping[str, Tensor]  # optimizer state
+    decays: bool  # whether the optimizer itself applies weight decay
 
 
 class StackedOptimizer:
     """Optimizer that updates the weights of all replicas in place.
 
     Args:
-        groups: All groups, in the order of their parameters in `weights`.
+        groups: All parameter groups, in the order of their parameters in `weights`.
         weights: Weights of all replicas.
 
     Attributes:
-        slots: {slot: {parameter name: [R, ...]}} state of the optimizers.
+        slots: {slot: {parameter name: [R, ...]}} optimizer state.
     """
 
     def __init__(self, groups: Sequence[ParameterGroup], weights: Rows) -> None:
@@ -59,7 +59,7 @@ class StackedOptimizer:
         ]
 
     def _runs(self, group: ParameterGroup) -> list[_Run]:
-        """Split a group into runs of adjacent parameters, each updated by one optimizer call."""
+        """Split a group into runs of adjacent parameters that share an optimizer call."""
         optimizer, weights = group.optimizer, self._weights
 
         def key(name: str) -> tuple[bool, object]:
@@ -82,12 +82,12 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
-        """Update weights and slots. A replica with a learning rate of 0 keeps its weights.
+        """Update weights and slots in place. A replica with learning rate 0 keeps its weights.
 
         Args:
             grads_RN: clipped gradients.
             rates_R1: learning rate of each replica.
-            t: step index, int64 [].
+            t: 0-based step index, int64 [].
         """
         for group, runs, factors_R1, decays_R1 in self._groups:
             optimizer, own_rates_R1 = group.optimizer, rates_R1
@@ -112,7 +112,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def afterwards(self, t: int) -> None:
-        """Call the `afterwards` functions of the optimizers on the host, after step t."""
+        """Call the optimizers' `afterwards` functions on the host after step t."""
         for group, runs, *_ in self._groups:
             if group.optimizer.afterwards:
                 for run in runs:
@@ -120,7 +120,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def evaluated(self) -> Rows:
-        """Return the weights to evaluate: the trained weights, or those derived by optimizers."""
+        """Return the weights to evaluate, which optimizers may derive from the trained weights."""
         rows = self._weights
         for group, runs, *_ in self._groups:
             if (evaluated := group.optimizer.evaluated) is None:
@@ -133,5 +133,5 @@ class StackedOptimizer:
 
 
 def _broadcast(x: Tensor, target: Tensor) -> Tensor:
-    """Return a tensor [R, 1] with as many axes as `target`."""
+    """Append axes of size 1 to x [R, 1] until it has as many axes as `target`."""
     return x.view(*x.shape, *(1,) * (target.ndim - 2))

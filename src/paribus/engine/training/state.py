@@ -1,4 +1,4 @@
-"""State of a replica: named arrays from which training can resume, and measurements.
+"""Resumable state of a replica, and its measurements.
 
 Axes: R replicas, C columns, K steps in a block, t completed steps.
 """
@@ -20,14 +20,14 @@ RESERVED = (WEIGHTS, MEASURED, AVERAGE)
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """Everything needed to resume and record one replica.
+    """State that is needed to resume and record one replica.
 
     Attributes:
         t: Number of completed steps.
-        arrays: float32 arrays: `weights/<parameter>`; optimizer slots such as
-            `exp_avg/<parameter>`; `average/<parameter>` if weights are averaged; and `measured`
-            [t, C] with `Trainer.columns` followed by `Trainer.probe_columns`, NaN for missing
-            values.
+        arrays: float32 arrays, keyed by name. Names are `weights/<parameter>`,
+            `<slot>/<parameter>` for optimizer state, `average/<parameter>` for averaged weights,
+            and `measured` [t, C] for the values of `Trainer.columns` and then
+            `Trainer.probe_columns`, with NaN if missing.
         batch_digest: Running digest of the batches.
         diverged_at: Step at which the loss or gradient became non-finite, or None.
     """
@@ -39,12 +39,12 @@ class ReplicaState:
 
     @property
     def measured(self) -> np.ndarray:
-        """Measurements, [t, C]; see `arrays`."""
+        """Measurements of all completed steps, [t, C] (see `arrays`)."""
         return self.arrays[MEASURED]
 
 
 class Measured:
-    """Measurements of all steps, float32 [R, C] each, fetched from the device in blocks."""
+    """Buffer of each step's measurements, float32 [R, C], fetched from the device in blocks."""
 
     def __init__(self, n_columns: int, n_replicas: int) -> None:
         self._rows = np.zeros((0, n_replicas, n_columns), np.float32)
@@ -62,14 +62,14 @@ class Measured:
         self._rows, self._blocks, self._recent = rows_tRC, [], []
 
     def all(self) -> np.ndarray:
-        """Return the measurements of all steps, [t, R, C]; waits for the device."""
+        """Synchronize with the device, and return the measurements of all steps, [t, R, C]."""
         self._fetch()
         if self._blocks:
             self._rows, self._blocks = np.concatenate([self._rows, *self._blocks]), []
         return self._rows
 
     def newest(self) -> np.ndarray:
-        """Return the latest measurements [R, C] that are on the host; wait only if none exist.
+        """Return the latest measurements [R, C] on the host, synchronizing only if none exist.
 
         On a GPU, these may be up to BLOCK steps old.
         """

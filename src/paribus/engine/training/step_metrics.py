@@ -1,4 +1,4 @@
-"""Metrics that the trainer measures at every step: columns, endpoints and figures."""
+"""Metrics that the trainer records at every step, with their columns and figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AUXILIARY = "auxiliary_"  # prefix of the column of an auxiliary loss
 
 
 def auxiliary_drawing(name: str) -> Drawing:
-    """Return the figure of an auxiliary loss over training."""
+    """Return a line plot specification for an auxiliary loss over training."""
     title = f"Auxiliary loss: {name.replace('_', ' ')}"
     return _trend(f"{AUXILIARY}{name}", title, f"{name} (nats)")
 
@@ -42,7 +42,7 @@ def auxiliary_drawing(name: str) -> Drawing:
 def step_columns(
     training: Training, auxiliaries: Iterable[str], *, is_plain: bool
 ) -> dict[str, str]:
-    """Return {column: unit} of the trainer's measurements at every step, in order.
+    """Return the columns that the trainer records at every step, as {column: unit}.
 
     Args:
         auxiliaries: names of auxiliary losses.

@@ -1,13 +1,13 @@
-"""Trainer of one model's replicas in lockstep.
+"""Trainer that runs replicas of a model in lockstep.
 
 Replicas differ in their seeds, and may differ in learning rate and weight decay. The trainer
-handles steps, batches, probes, divergence and measurements; `Replicas` holds the weights. Replicas
-share no arithmetic, so no replica affects the bits of another.
+handles steps, batches, probes, divergence and measurements; `Replicas` contains the weights.
+Replicas share no arithmetic, so no replica affects the results of another.
 
-Training does not wait for the device: inputs are copied asynchronously (`Feed`), measurements are
-fetched in blocks (`Measured`), and on a GPU a step is a single launch (`Graphs`).
+Training rarely synchronizes with the device: inputs are copied asynchronously (`Feed`),
+measurements are fetched in blocks (`Measured`), and on a GPU a step is one launch (`Graphs`).
 
-In a trial on several devices, every rank runs the same trainer on its rows of the batch, with the
+In a trial on several devices, every rank runs the same trainer on its share of the batch, with the
 same steps, losses, norms and weights.
 
 Axes: R replicas, B batch, T time, C measured columns.
@@ -42,30 +42,30 @@ NEVER = -1  # value of `diverged_at` for a replica that is still finite
 
 
 class Trainer:
-    """Trainer for replicas of one model in lockstep, one replica per seed.
+    """Lockstep trainer for replicas of a model, one per seed.
 
     Args:
         setting: Setting of all replicas, or one setting per replica with equal `Setting.common`.
         seeds: Seed of each replica, which determines initialization, data order and dropout.
         dataset: Tokens to train on.
-        folder: Folder in which import paths of custom parts start.
+        folder: Folder against which import paths of custom parts are resolved.
         device: Device to train on.
-        probes: Additional measurements.
+        probes: Diagnostics to record in addition to the trainer's own columns.
         strict: Whether to raise an error if a probe fails, instead of recording a missing value.
         graphs: Whether to capture and replay steps as CUDA graphs on a GPU.
-        ranks: Processes that train one replica together; None for this process alone.
+        ranks: Process group that trains one replica, or None for a single process.
         devices: Number of devices that share a batch. Without `ranks`, this process trains all
-            rows, as many at a time as one device would.
+            rows, in micro-batches of at most one device's share.
         checkpointing: Whether to recompute activations of blocks in the backward pass.
 
     Attributes:
         t: Number of completed steps.
         columns: {column: unit} of the trainer's own measurements.
-        probes: Probes that are measured.
+        probes: Probes that are evaluated.
         probe_columns: Columns of the probes.
-        replicas: The replicas.
+        replicas: Weights and optimizer state of all replicas.
 
-    Raises ParibusError for parts that are unknown or incompatible.
+    Raises ParibusError for unknown or incompatible parts.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Trainer:
         self._graphs = Graphs(cuda_recorder() if records else None)
 
     def step(self) -> None:
-        """Train every replica for one step; replicas that have diverged keep their weights."""
+        """Train every replica for one step. Diverged replicas keep their weights."""
         inputs = self._feed.at(self.t)
         done = self._graphs(self._advance, inputs, self._probing.kind(self.t))
         self.replicas.afterwards(self.t)
@@ -159,7 +159,7 @@ class Trainer:
 
     @property
     def last_losses(self) -> list[float]:
-        """Latest available training loss of each replica, in nats per token; [] before a step."""
+        """Latest available training losses [R] in nats per token, or [] before the first step."""
         return self._measured.newest()[:, 0].tolist() if self.t else []
 
     @property
@@ -168,12 +168,12 @@ class Trainer:
         return list(self._feed.digests)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """Return the weights that an evaluation of a replica uses now, keyed by parameter name."""
+        """Return a replica's current evaluation weights, keyed by parameter name."""
         weights = self.replicas.evaluated(self.t)
         return {name: rows[replica].to("cpu", copy=True).numpy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:
-        """Return a copy of everything needed to resume a replica."""
+        """Return a copy of a replica's full state, from which training can resume."""
         history = self.history(replica)
         return replace(history, arrays={**self.replicas.arrays(replica), **history.arrays})
 
@@ -188,7 +188,7 @@ class Trainer:
         )
 
     def restore(self, states: Sequence[ReplicaState]) -> None:
-        """Resume from the replicas' states after the same step, in the order of `seeds`."""
+        """Resume from one state per replica, in the order of `seeds`, all after the same step."""
         self.t = states[0].t
         for r, state in enumerate(states):
             self.replicas.load(r, state.arrays)

@@ -1,7 +1,7 @@
 """Corpora, declared with `@corpus`.
 
-A corpus is a function from a study's `data` table to an iterable of documents. Corpora in new files
-of this folder are found automatically; a study names a custom corpus by import path, `data.corpus =
+A corpus is a function that maps a study's `data` table to an iterable of documents. A new file in
+this folder is discovered automatically; a study sets a custom corpus with `data.corpus =
 "ideas.py:my_corpus"`.
 """
 
@@ -29,16 +29,16 @@ SOURCE_KEYS = ("path", "column", "name", "subset", "split", "revision")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Corpus(Decorated):
-    """Decorator that declares a function as a corpus: `@corpus("name", reads=("path",))`.
+    """Decorator that declares a function as a corpus, `@corpus("name", reads=("path",))`.
 
-    The function is called with the `data` table and the folder where its relative paths start. It
-    returns an iterable of documents, each a string or, if long, an iterable of its parts.
+    The function is called with the `data` table and the folder against which relative paths are
+    resolved. It returns an iterable of documents, each a string or an iterable of strings.
 
     Attributes:
         reads: SOURCE_KEYS that the corpus uses; setting any other of them is an error.
-        files: function that returns the files that, together with the keys, determine the text, or
-            [] if the keys alone determine it. The text is read again only if a file has changed.
-            None if changes can only be detected by reading the text.
+        files: function that returns the files to watch for changes, or [] if the keys alone
+            determine the text. The text is read again only if a file has changed. None means that
+            changes can be detected only by reading the text.
     """
 
     reads: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def all_corpora() -> dict[str, Corpus]:
 
 
 def find_corpus(data: Data, folder: Path) -> Corpus:
-    """Return the corpus that `data` names.
+    """Return the built-in or custom corpus that `data` names.
 
     Raises ParibusError for an unknown corpus, or if a key is set that the corpus does not use.
     """
@@ -68,8 +68,8 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
         if value != Data.model_fields[key].default and key not in result.reads:
             readers = sorted(c.name for c in all_corpora().values() if key in c.reads)
             raise ParibusError(
-                f"data.{key} = '{value}' is only used by the corpora {', '.join(readers)}, but "
-                f"data.corpus is '{data.corpus}'; remove data.{key}, or change data.corpus"
+                f"data.{key} = '{value}' has no effect with data.corpus = '{data.corpus}', because "
+                f"only {', '.join(readers)} use this key; remove data.{key}, or change data.corpus"
             )
     return result
 
@@ -79,7 +79,7 @@ def _own(path: str, folder: Path) -> Corpus:
     own = load_own(path, f"data.corpus = '{path}'", "corpus", Corpus, folder)
 
     def read(data: Data, folder: Path) -> Iterator[Document]:
-        with blamed(f"data.corpus = '{path}' fails"):
+        with blamed(f"reading data.corpus = '{path}' failed"):
             for number, document in enumerate(own.function(data, folder), 1):
                 if isinstance(document, bytes) or not isinstance(document, str | Iterable):
                     raise TypeError(f"document {number} must be a str or an iterable of str")
@@ -109,6 +109,6 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
         yield piece
     if is_empty:
         raise ParibusError(
-            f"corpus '{data.corpus}' has no text; add text or choose another corpus",
+            f"corpus '{data.corpus}' contains no text; add text, or set another data.corpus",
             code="missing",
         )

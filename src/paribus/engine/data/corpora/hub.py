@@ -1,4 +1,4 @@
-"""Corpus of Hugging Face data sets, streamed at a fixed revision."""
+"""Hugging Face data sets, streamed at a fixed revision."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from paribus.errors import ParibusError
     reads=("name", "subset", "split", "revision", "column"),
 )
 def huggingface(data: Data, folder: Path) -> Iterator[str]:
-    """Yield the text in `data.column` of each row in a split of the data set `data.name`.
+    """Yield the `data.column` of each row in a Hugging Face data set.
 
     `data.revision` must be a commit, because a branch may change between runs. Raises ParibusError
     if the data set cannot be read.
     """
     if data.name is None or data.revision is None:
         raise ParibusError(
-            "data.corpus = 'huggingface' needs data.name and data.revision, so that every run "
+            "data.corpus = 'huggingface' requires data.name and data.revision, so that every run "
             "reads the same text; set data.name, such as 'HuggingFaceFW/fineweb-edu', and set "
             "data.revision to a commit from the data set's page on the hub"
         )

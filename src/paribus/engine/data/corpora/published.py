@@ -1,4 +1,4 @@
-"""Built-in texts that need no user files: `pydoc` and `shakespeare`."""
+"""Built-in corpora that need no user files, `pydoc` and `shakespeare`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 30
 
 @corpus("pydoc")
 def pydoc(data: Data, folder: Path) -> list[str]:
-    """Return the help topics in `pydoc_data.topics`, sections of Python's language reference.
+    """Return the topics of Python's `pydoc_data.topics`, which are language reference sections.
 
     The text differs between Python versions. Its license is the PSF License Version 2.
     """
@@ -46,10 +46,10 @@ def _shakespeare_file() -> Path:
     files=lambda data, folder: [file for file in [_shakespeare_file()] if is_regular(file)],
 )
 def shakespeare(data: Data, folder: Path) -> list[str]:
-    """Return the Shakespeare text from char-rnn, 1,115,394 characters in the public domain.
+    """Return char-rnn's tiny Shakespeare text (1,115,394 characters, public domain).
 
-    The text is read from the folder PARIBUS_DATA if this is set, and otherwise downloaded once to
-    the cache.
+    The text is read from the folder in the environment variable PARIBUS_DATA, or downloaded once to
+    the cache if the variable is not set.
     """
     file = _shakespeare_file()
     if own := os.environ.get("PARIBUS_DATA"):

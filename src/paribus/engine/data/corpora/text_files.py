@@ -1,4 +1,4 @@
-"""Corpora in files: `text`, `jsonl` and `parquet`.
+"""File corpora, `text`, `jsonl` and `parquet`.
 
 Files are streamed, never loaded into memory as a whole. Text and JSON lines may be compressed.
 """
@@ -31,13 +31,13 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def corpus_files(data: Data, folder: Path) -> list[Path]:
-    """Return the file `data.path`, or all visible files in that folder tree, sorted by path.
+    """Return the file `data.path`, or all non-hidden files below that folder, sorted by path.
 
-    Raises ParibusError if none exist, or if one cannot be opened.
+    Raises ParibusError if no file exists, or if a file cannot be opened.
     """
     if data.path is None:
         raise ParibusError(
-            f"data.corpus = '{data.corpus}' needs data.path; set it to a file or a folder",
+            f"data.corpus = '{data.corpus}' requires data.path; set it to a file or a folder",
             code="missing",
         )
     path = folder / data.path
@@ -53,8 +53,7 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, decompressing it if its name ends with .gz or .zst.
 
-    Raises ParibusError if the file cannot be read or is damaged, including errors that occur while
-    reading inside the context.
+    Raises ParibusError if the file cannot be read or is damaged, also while reading in the context.
     """
     try:
         with open_regular(path) as file:
@@ -75,15 +74,15 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def parts_of(path: Path) -> Iterator[str]:
-    """Yield the text of a UTF-8 file in chunks, with line endings unchanged.
+    """Yield the text of a UTF-8 file in chunks, keeping line endings.
 
-    Raises ParibusError if the file is not UTF-8, or if its name is that of a JSON lines file.
+    Raises ParibusError if the file is not UTF-8, or if its extension denotes JSON lines.
     """
     inner = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if inner.suffix in JSON_SUFFIXES:
         raise ParibusError(
             f"{path} contains JSON lines, not plain text; set data.corpus = 'jsonl', and set "
-            "data.column to the key of the text"
+            "data.column to the key that contains the text"
         )
     with opened(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:  # type: ignore[arg-type]
         try:
@@ -95,13 +94,13 @@ def parts_of(path: Path) -> Iterator[str]:
 
 @corpus("text", reads=("path",), files=corpus_files)
 def text(data: Data, folder: Path) -> Iterator[Document]:
-    """Yield each text file as a document: the file `data.path`, or all files in that folder."""
+    """Yield the file `data.path`, or each file below that folder, as one document."""
     return (parts_of(file) for file in corpus_files(data, folder))
 
 
 @corpus("jsonl", reads=("path", "column"), files=corpus_files)
 def jsonl(data: Data, folder: Path) -> Iterator[str]:
-    """Yield the text under the key `data.column` in each line of the files at `data.path`."""
+    """Yield the value of the key `data.column` in each line of the files at `data.path`."""
     key = data.text_column
     for path in corpus_files(data, folder):
         with opened(path) as file:
@@ -126,32 +125,32 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
 
 @corpus("parquet", reads=("path", "column"), files=corpus_files)
 def parquet(data: Data, folder: Path) -> Iterator[str]:
-    """Yield the text in the column `data.column` in each row of the files at `data.path`."""
+    """Yield the value of the column `data.column` in each row of the files at `data.path`."""
     for file in corpus_files(data, folder):
         yield from rows_of(file, data.text_column)
 
 
 def text_at(column: str, record: dict[str, Any], where: str) -> str:
-    """Return the text in a row's column. Raises ParibusError if it is not a string.
+    """Return the string `record[column]`. Raises ParibusError if it is not a string.
 
-    `where` names the row in error messages.
+    `where` identifies the row in error messages.
     """
     value = record.get(column)
     if isinstance(value, str):
         return value
     known = [name for name, inner in record.items() if isinstance(inner, str)]
-    raise ParibusError(f"{where} has no text in data.column = '{column}': {nearest(column, known)}")
+    raise ParibusError(f"{where} has no text in data.column = '{column}'; {nearest(column, known)}")
 
 
 def rows_of(file: Path, column: str) -> Iterator[str]:
-    """Yield the text in `column` of each row in a Parquet file."""
+    """Yield the value of `column` in each row of a Parquet file."""
     try:
         with open_regular(file) as content, pq.ParquetFile(content) as opened:
             names = opened.schema_arrow.names
             if names.count(column) != 1:
                 raise ParibusError(
-                    f"{file} has {names.count(column)} columns named '{column}' (data.column): "
-                    f"{nearest(column, names)}"
+                    f"{file} has {names.count(column)} columns named '{column}' (data.column), but "
+                    f"exactly one is required; {nearest(column, names)}"
                 )
             row = 0
             for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):

@@ -1,14 +1,14 @@
-"""Attentions, and the key-value cache for incremental decoding.
+"""Attention modules, and the key-value cache for incremental decoding.
 
 An attention maps [B, T, D] to [B, T, D] and must be causal. It is built as `Attention(model,
-turn)`, where `turn` is the study's position encoding if its place is the attention, otherwise None
+turn)`, where `turn` is the study's position encoding if it rotates queries and keys, otherwise None
 (see `positions`). Add an attention as a file in this folder. A custom module at
 `model.modules.attention` is built as `Attention(model)`, and gets the position encoding from
 `paribus.extend.study_positions(model, "attention")`.
 
 An attention that supports the cache sets `cached=True` in `@part`, or `cached = True` in a custom
-class. It may then be called with a `KeyValueCache` as second argument: its input starts at position
-`cache.length`, and it appends the tensors that later tokens need.
+class. It may then be called with a `KeyValueCache` as second argument. Its input starts at position
+`cache.length`, and it must append its keys and values to the cache.
 
 Axes: B batch, H heads, T new positions, S positions so far, K channels.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class KeyValueCache:
-    """Keys and values of all blocks; pass it to `GPT.forward` with each new piece of text.
+    """Cached keys and values of all blocks, for incremental calls of `GPT.forward`.
 
     Attributes:
         length: Number of cached positions.
@@ -31,13 +31,13 @@ class KeyValueCache:
         self._layers: list[tuple[Tensor, ...]] = [()] * n_layer
 
     def append(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
-        """Append tensors [B, H, T, K] and return the tensors of all positions so far, [B, H, S, K].
+        """Append tensors [B, H, T, K] to a block's cache and return all positions, [B, H, S, K].
 
         The tensors are keys and values, or whatever an attention computes them from; H and K may
         differ between them.
 
         Args:
-            layer: index of the block.
+            layer: 0-based index of the block.
         """
         if before := self._layers[layer]:
             new = tuple(torch.cat(pair, dim=2) for pair in zip(before, new, strict=True))
@@ -45,7 +45,7 @@ class KeyValueCache:
         return new
 
     def rows(self, index: Tensor) -> KeyValueCache:
-        """Return a copy with the batch rows in `index`."""
+        """Return a copy that contains the batch rows selected by `index`."""
         copy = KeyValueCache(len(self._layers))
         copy.length = self.length
         copy._layers = [tuple(x[index] for x in layer) for layer in self._layers]

@@ -20,13 +20,13 @@ from paribus.engine.ops import functional as ops
 
 @part("causal", cached=True)
 class Attention(nn.Module):
-    """Multi-head self-attention (Vaswani et al. 2017), with grouped queries (Ainslie et al. 2023).
+    """Multi-head (Vaswani et al. 2017) or grouped-query attention (Ainslie et al. 2023).
 
     Each of G key-value heads is shared by H / G query heads.
 
     Args:
         model: configuration of the model.
-        turn: the study's position encoding if its place is the attention.
+        turn: position encoding that rotates queries and keys, or None.
     """
 
     fuses = True
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(model.dropout)
 
     def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Map x_BTD to [B, T, D]; with a cache, x holds T new tokens after the cached ones."""
+        """Map x_BTD to [B, T, D]; with a cache, x contains only the tokens after it."""
         B, T, D = x_BTD.shape
         H, G = self.n_head, self.n_kv_head
         start = 0 if cache is None else cache.length
@@ -74,12 +74,12 @@ class Attention(nn.Module):
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))
 
     def is_plain(self, T: int) -> bool:
-        """Return whether only plain attention over T positions is between the two projections."""
+        """Return whether attention over T positions is plain multi-head attention."""
         is_plain = self.n_kv_head == self.n_head and self.turn is None and not self.is_normed
         return is_plain and not self._is_written_out(T)
 
     def _is_written_out(self, S: int) -> bool:
-        """Return whether attention over S positions needs an option that no fused kernel supports.
+        """Return whether attention over S positions uses options that fused kernels lack.
 
         Fused kernels have no soft cap and no separate mask for each replica in a stack, and their
         dropout uses the global generator.
@@ -89,7 +89,7 @@ class Attention(nn.Module):
         return is_windowed or drops or self.softcap is not None
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, start: int) -> Tensor:
-        """Return the mean of the values, weighted by the softmax of the scores, [B, H, T, K]."""
+        """Return softmax-weighted means of the values, [B, H, T, K]; queries begin at `start`."""
         T, S = q_BHTK.shape[-2], k_BHSK.shape[-2]
         if self._is_written_out(S):
             products_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2)
@@ -107,5 +107,5 @@ class Attention(nn.Module):
 
 
 def _for_each_query(x_BGSK: Tensor, times: int) -> Tensor:
-    """Repeat every key or value head, [B, G * times, S, K]."""
+    """Repeat every key or value head `times` times, giving [B, G * times, S, K]."""
     return x_BGSK if times == 1 else x_BGSK.repeat_interleave(times, dim=1)

@@ -1,4 +1,4 @@
-"""MLPs of blocks: modules that map [..., D] to [..., D], built as `MLP(model)`.
+"""MLP modules, which map [..., D] to [..., D] and are built as `MLP(model)`.
 
 Add an MLP as a file in this folder, or as a custom module at `model.modules.mlp`.
 """

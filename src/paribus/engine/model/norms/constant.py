@@ -1,4 +1,4 @@
-"""Replacements for a norm: the identity, and a constant factor."""
+"""Norm replacements: identity and constant scaling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paribus.errors import ParibusError
 
 @part("none")
 class NoNorm(nn.Identity):
-    """Identity, used in place of a norm."""
+    """Identity that replaces a norm."""
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class NoNorm(nn.Identity):
 
 @part("fixed_scale")
 class FixedScale(nn.Module):
-    """Scaling by a constant that gives initial embeddings a norm of about sqrt(D)."""
+    """Scaling by a constant that gives initial embeddings an L2 norm of about sqrt(D)."""
 
     scale: Tensor
 
@@ -29,7 +29,7 @@ class FixedScale(nn.Module):
         super().__init__()
         if model.embedding.norm != "fixed_scale" or model.layer is not None:
             raise ParibusError(
-                "the norm 'fixed_scale' works only on embeddings, because it divides by their "
+                "the norm 'fixed_scale' supports only embeddings, because it divides by their "
                 "initial std; use it as model.embedding.norm, and another norm elsewhere",
                 code="conflict",
             )
@@ -45,5 +45,5 @@ class FixedScale(nn.Module):
         self.register_buffer("scale", torch.tensor(1 / math.sqrt(variance)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x [..., D] times the constant."""
+        """Multiply x [..., D] by the constant."""
         return x * self.scale

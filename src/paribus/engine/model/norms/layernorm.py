@@ -1,4 +1,4 @@
-"""LayerNorm, and centering alone."""
+"""LayerNorm and mean-centering."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class LayerNorm(nn.LayerNorm):
 
 @part("center")
 class Center(nn.Module):
-    """Centering, x - mean(x)."""
+    """Mean-centering, x - mean(x)."""
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Center x [..., D] over D."""
+        """Subtract the mean over D from x [..., D]."""
         return x - x.mean(dim=-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Learned absolute positions, and no positions."""
+"""Learned absolute position embedding, and no position encoding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paribus.engine.model.parts import ModelConfig, part
 
 @part("learned")
 class LearnedPositions(Table):
-    """Learned absolute positions: maps positions_T to [T, D] (Radford et al. 2019)."""
+    """Learned absolute position embedding, positions_T to [T, D] (Radford et al. 2019)."""
 
     stands = "embedding"
 

@@ -16,8 +16,8 @@ class RotaryPositions(nn.Module):
     """Rotary position encoding (Su et al. 2021).
 
     Channels i and i + K/2 of a query or key at position p are rotated by the angle p theta^(-2i/K).
-    These are the channel pairs of Llama in Hugging Face's format. An attention score then depends
-    on the distance between two tokens, not on their absolute positions.
+    The channel pairs match Llama in Hugging Face Transformers. Attention scores depend on relative
+    positions only.
     """
 
     stands = "attention"
@@ -32,13 +32,13 @@ class RotaryPositions(nn.Module):
         self.register_buffer("frequencies", frequencies.to(device), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate q [B, H, T, K] and k [B, G, T, K] according to the positions [T] of tokens."""
+        """Rotate q [B, H, T, K] and k [B, G, T, K] by the angles of `positions_T`."""
         angles_TK = (positions_T[:, None].float() * self.frequencies).repeat(1, 2)
         cos_TK, sin_TK = angles_TK.cos(), angles_TK.sin()
         return _rotate(q, cos_TK, sin_TK), _rotate(k, cos_TK, sin_TK)
 
 
 def _rotate(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    """Rotate x in float32, and return the result in its dtype."""
+    """Rotate x in float32, and cast the result to the dtype of x."""
     first, second = x.chunk(2, dim=-1)
     return (x * cos_TK + torch.cat([-second, first], dim=-1) * sin_TK).to(x.dtype)

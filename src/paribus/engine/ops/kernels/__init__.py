@@ -1,1 +1,1 @@
-"""C++ kernels for CPUs and their PyTorch bindings, for use by `paribus.engine.ops` only."""
+"""C++ kernels for CPUs and their PyTorch bindings, internal to `paribus.engine.ops`."""

@@ -1,4 +1,4 @@
-"""Helpers for calling kernels: the loaded library, and checks and addresses of tensors."""
+"""Helpers for calling kernels: library loading, tensor checks and tensor addresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def kernels() -> Any:
-    """Return the kernel library of this process, or None if it is not compiled."""
+    """Load the kernel library once per process; return None if it is not available."""
     path = compiling.library()
     return None if path is None else compiling.open_library(path)
 
@@ -44,5 +44,5 @@ def int64s(*numbers: int) -> Array[c_int64]:
 
 
 def address(x: Tensor | None) -> int | None:
-    """Return the address of a contiguous tensor, or a null pointer (None) for None."""
+    """Return the data pointer of a contiguous tensor, or None (a null pointer) for None."""
     return None if x is None else x.data_ptr()

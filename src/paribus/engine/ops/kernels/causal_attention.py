@@ -1,4 +1,4 @@
-"""Causal attention on a CPU, by a compiled kernel.
+"""Causal attention on a CPU, computed by a compiled kernel.
 
 Axes: B sequences, H heads, T positions, P = 3 H heads of the qkv projection, K channels per head.
 """
@@ -17,7 +17,7 @@ MOST_CHANNELS = 128
 
 
 def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
-    """Return whether the kernel supports these tensors: one shape and dtype, on a CPU."""
+    """Return whether the kernel supports these tensors (on a CPU, with equal shape and dtype)."""
     return (
         can_read(q_BHTK, k_BHSK, v_BHSK)
         and q_BHTK.ndim == 4
@@ -40,7 +40,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def split(qkv_BTPK: Tensor) -> tuple[Tensor, ...]:
-    """Return views of the queries, keys and values, [B, H, T, K] each."""
+    """Split the qkv projection into views of queries, keys and values, [B, H, T, K] each."""
     return qkv_BTPK.transpose(1, 2).chunk(3, dim=1)
 
 
@@ -61,7 +61,7 @@ def projection_gradient(dy: Tensor, qkv: Tensor, y: Tensor, logsumexp_BHT: Tenso
 
 
 class _CausalAttention(torch.autograd.Function):
-    """Autograd function for `forward`."""
+    """Autograd function of causal attention; see `forward`."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> Tensor:

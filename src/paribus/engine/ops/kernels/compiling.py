@@ -1,7 +1,7 @@
 """Compilation of the C++ kernels on the machine that runs them, once per compiler and processor.
 
 Without a compiler, or with `PARIBUS_CPU_KERNELS=off`, PyTorch's kernels are used instead. Every
-trial records which kernels it used, and the controls require the same kernels in all trials.
+trial records its kernels, and all trials of a study must use the same ones.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def identity() -> str:
 
 @cache
 def library() -> Path | None:
-    """Return the path of the compiled library, or None if it is off or cannot be compiled.
+    """Return the path of the kernel library, or None if it is disabled or cannot be compiled.
 
-    The library is compiled if necessary. Raises ParibusError if `PARIBUS_CPU_KERNELS` is "on" and
-    the library cannot be compiled, or if the variable has an unknown value.
+    Compiles the library if necessary. Raises ParibusError if compilation fails although
+    `PARIBUS_CPU_KERNELS` is "on", or if the variable has an unknown value.
     """
     setting = os.environ.get(SWITCH, "auto")
     if setting not in ("auto", "on", "off"):
@@ -111,8 +111,8 @@ def _compiled() -> Path:
     if path.is_file():
         return path
     logging.getLogger("paribus").warning(
-        "compiling CPU kernels, which happens once per processor and takes about 15 seconds "
-        f"(set {SWITCH}=off to skip it)"
+        "compiling CPU kernels, once per processor, which takes about 15 seconds; set "
+        f"{SWITCH}=off to use PyTorch's kernels instead"
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,12 +126,12 @@ def _compiled() -> Path:
             output.chmod(0o600)
             output.replace(path)
     except OSError as error:  # such as a full disk or a read-only cache
-        raise _no_library(f"the library cannot be written to {folder} ({error})") from None
+        raise _no_library(f"cannot write the kernel library to {folder} ({error})") from None
     return path
 
 
 def _compiler() -> list[str]:
-    """Return the compiler command: that in `CXX`, or the first known compiler on the path."""
+    """Return the compiler command from `CXX`, or the first known compiler on the PATH."""
     if command := os.environ.get("CXX", "").strip():
         return shlex.split(command)
     if path := next(filter(None, map(shutil.which, COMPILERS)), None):
@@ -152,11 +152,11 @@ def _run(*command: str, **environment: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _no_library(f"{command[0]} cannot be run ({error})") from None
+        raise _no_library(f"cannot run {command[0]} to compile kernels ({error})") from None
     if process.returncode:
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         problem = next((line for line in lines if "error" in line.lower()), lines[-1])
-        raise _no_library(f"{command[0]} failed ({problem})")
+        raise _no_library(f"compiling kernels with {command[0]} failed ({problem})")
     return process.stdout
 
 

@@ -1,8 +1,8 @@
 """Linear maps on a CPU, fused with row operations before or after the product.
 
 On some processors, MKL uses an AVX2 kernel for float32 and repacks operands; oneDNN needs casts and
-a dispatch for bfloat16. Our kernels are used only where they are known to be faster (`multiplies`;
-see benchmarks/README.md).
+a dispatch for bfloat16. The compiled kernels are used only where they are known to be faster (see
+`multiplies` and benchmarks/README.md).
 
 Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases are float32.
 """
@@ -25,7 +25,7 @@ from paribus.engine.ops.kernels.calling import (
 
 
 def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
-    """Return whether our kernel supports these tensors and is known to be faster."""
+    """Return whether the compiled kernel supports these tensors and is known to be faster."""
     parameters = [weight_MK] if bias_M is None else [weight_MK, bias_M]
     return (
         torch.is_grad_enabled()  # otherwise autocast rounds each weight once for many calls
@@ -67,10 +67,10 @@ class _Linear(torch.autograd.Function):
 
 
 def multiplies(dtype: torch.dtype, *widths: int) -> bool:
-    """Return whether our kernels multiply matrices of this dtype and these widths faster.
+    """Return whether the compiled kernels are faster for this dtype and these matrix widths.
 
-    The kernels must be available. Widths must be even in bfloat16, because two numbers are
-    multiplied at once.
+    The kernels must be available. Widths must be even in bfloat16, because elements are multiplied
+    in pairs.
     """
     is_lower = dtype == torch.bfloat16
     are_even = all(width % 2 == 0 for width in widths)
@@ -100,7 +100,7 @@ def add_product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None, sum_NM: 
 def activated_product(
     kind: int, x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Apply a linear map and an activation to x_NK; return the derivative and the value, [N, M].
+    """Return the derivative and value [N, M] of an activation after a linear map of x_NK.
 
     Args:
         kind: index in `rowwise.ACTIVATIONS`.

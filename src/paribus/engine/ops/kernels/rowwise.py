@@ -29,7 +29,7 @@ def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bo
 
 
 def supports_activation(*tensors: Tensor) -> bool:
-    """Return whether `_Activation` or `_Gated` supports these tensors: equal in shape and dtype."""
+    """Return whether the activation kernels support these tensors (equal shape and dtype)."""
     x = tensors[0]
     return can_read(*tensors) and all(y.dtype == x.dtype and y.shape == x.shape for y in tensors)
 
@@ -41,7 +41,7 @@ def adamw_step(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Make an AdamW step in place; see `functional.adamw_step`."""
+    """Perform an AdamW update in place; see `functional.adamw_step`."""
     pointers = int64s(*(x.data_ptr() for x in rows_RN))
     strides = int64s(*(x.stride(0) for x in rows_RN))
     rates_R = rates_R1.expand(len(rows_RN[0]), 1).contiguous()
@@ -70,7 +70,7 @@ def norm_forward(
 
 
 class _Norm(torch.autograd.Function):
-    """LayerNorm, or RMSNorm if not `centred`, with the result in `dtype`."""
+    """Autograd function of LayerNorm, or RMSNorm if not `centred`, with the result in `dtype`."""
 
     @staticmethod
     def forward(
@@ -106,7 +106,7 @@ class _Norm(torch.autograd.Function):
 
 
 class _Activation(torch.autograd.Function):
-    """Activation number `kind` in ACTIVATIONS, computed in float32."""
+    """Autograd function of the activation with index `kind`, computed in float32."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kind: int) -> Tensor:
@@ -130,7 +130,7 @@ class _Activation(torch.autograd.Function):
 
 
 class _Gated(torch.autograd.Function):
-    """Gated activation SiLU(gate) * up, computed in float32."""
+    """Autograd function of the gated activation SiLU(gate) * up, computed in float32."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:

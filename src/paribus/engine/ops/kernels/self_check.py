@@ -1,8 +1,8 @@
-"""Comparison of a compiled library with float64 results before it is used.
+"""Self-check of a compiled library against float64 results, before its first use.
 
-`python -m paribus.engine.ops.kernels.self_check LIBRARY` fails with the name of the first wrong
-operation. It runs in a separate process, because the operating system may kill a process that uses
-a matrix unit without permission.
+`python -m paribus.engine.ops.kernels.self_check LIBRARY` exits with an error that names the first
+wrong operation. It runs in a separate process, because the operating system may kill a process that
+uses a matrix unit without permission.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def wrong_operation() -> str | None:
 
 
 def _results(call: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """Return the result of a call, and the gradient with respect to every input."""
+    """Return the result of a call, followed by the gradient with respect to every input."""
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     y = call(*leaves)
     return [y, *torch.autograd.grad(y, leaves, y.detach())]

@@ -1,4 +1,4 @@
-"""Averages of the weights over training steps: one file each, declared with `@average`.
+"""Weight averages over training steps, one per file, declared with `@average`.
 
 The average is evaluated, saved and exported instead of the trained weights, and does not affect
 training. An average is a function that updates averaged weights after every step. A new file in
@@ -28,7 +28,7 @@ KEY = "training.average"
 
 
 class Taken(NamedTuple):
-    """Arguments of an average.
+    """Arguments of an averaging function.
 
     Attributes:
         weights: [R, N] trained weights.
@@ -44,7 +44,7 @@ class Taken(NamedTuple):
 
 
 class Average(Decorated):
-    """Decorator that declares a function as an average of the weights: `@average("name")`.
+    """Decorator that declares a function as a weight average, `@average("name")`.
 
     The function is called with a `Taken` after every step, and updates `Taken.kept` in place.
     """
@@ -54,7 +54,7 @@ average = Average
 
 
 def find_average(spec: setting.Average, weights: Rows, folder: Path | None) -> Averaging | None:
-    """Return the average that a study names, or None if it names none."""
+    """Return the weight average that the study selects, or None for `kind = "none"`."""
     if spec.kind == NONE:
         read_options(Options, spec.options, f"{KEY}.options", NONE)
         return None
@@ -64,7 +64,7 @@ def find_average(spec: setting.Average, weights: Rows, folder: Path | None) -> A
 
 
 class Averaging:
-    """Average of a stack's weights.
+    """Running average of the weights of all replicas.
 
     Attributes:
         kept: Averaged weights, {parameter name: [R, ...]}.

@@ -16,7 +16,7 @@ class EMAOptions(Options):
     """Options of the exponential moving average.
 
     Attributes:
-        decay: Factor by which the average is multiplied at every step.
+        decay: Weight of the previous average at every step.
     """
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
@@ -24,7 +24,7 @@ class EMAOptions(Options):
 
 @average("ema", options=EMAOptions)
 def ema(at: Taken) -> None:
-    """Update the average a with the weights w: a = decay a + (1 - decay) w."""
+    """Set the average a = decay * a + (1 - decay) * w, where w are the weights."""
     if at.done == 1:
         at.kept.copy_(at.weights)
     else:

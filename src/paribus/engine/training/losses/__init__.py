@@ -1,9 +1,9 @@
-"""Training losses: one file each, declared with `@loss`.
+"""Training losses, one per file, declared with `@loss`.
 
-A loss maps logits to one number per target, in nats; training minimizes the mean. The default is in
-`cross_entropy.py`. A new file in this folder is discovered automatically; a study names a custom
-loss as `training.loss.name = "ideas.py:my_loss"`. The plain cross-entropy is always recorded along
-with the loss, and is used to detect divergence and in every evaluation.
+A loss maps logits to one value per target, in nats; training minimizes the mean. The default is in
+`cross_entropy.py`. A new file in this folder is discovered automatically; a study sets a custom
+loss with `training.loss.name = "ideas.py:my_loss"`. The plain cross-entropy is always recorded, and
+is used for divergence detection and all evaluations.
 
 Axes: R replicas, B batch, T time, V vocabulary.
 """
@@ -27,7 +27,7 @@ DEFAULT = "cross_entropy"
 
 
 class Loss(Decorated):
-    """Decorator that declares a function as a training loss: `@loss("name")`.
+    """Decorator that declares a function as a training loss, `@loss("name")`.
 
     The function maps (logits [R, B, T, V] float32, targets [R, B, T], options) to a loss [R, B, T]
     in nats for each target. It must not mix replicas.
@@ -51,22 +51,22 @@ class TrainingLoss:
         return isinstance(spec, setting.Loss) and not (spec.label_smoothing or spec.z_loss)
 
     def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
-        """Return the loss of every target, [R, B, T].
+        """Return the loss of every target in nats, [R, B, T].
 
-        Raises ParibusError if a custom loss returns a wrong shape.
+        Raises ParibusError if a custom loss returns another shape.
         """
         values = self.declared.function(logits_RBTV, targets_RBT, self.options)
         if values.shape != targets_RBT.shape:
             raise ParibusError(
-                f"loss '{self.declared.name}' returned shape {tuple(values.shape)}; it must "
-                f"return one number per target, of shape {tuple(targets_RBT.shape)}",
+                f"loss '{self.declared.name}' returned shape {tuple(values.shape)}; return one "
+                f"value per target, of shape {tuple(targets_RBT.shape)}",
                 code="own_code",
             )
         return values
 
 
 def find_loss(spec: setting.Loss, folder: Path | None) -> TrainingLoss:
-    """Return the loss that a study names, with its options.
+    """Return the training loss that the study selects, with its options.
 
     Raises ParibusError for an unknown loss or option.
     """

@@ -16,7 +16,8 @@ from paribus.engine.training.losses import DEFAULT, TrainingLoss, loss
 def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: setting.Loss) -> Tensor:
     """Return -sum_v q_v log p_v + c (log sum_v exp(z_v))^2 for each target, [R, B, T].
 
-    z are the logits, p = softmax(z), q is the smoothed target, and c is `options.z_loss`.
+    Here z are the logits, p = softmax(z), q is the smoothed target distribution, and c is
+    `options.z_loss`.
     """
     losses = F.cross_entropy(
         logits_RBTV.flatten(0, -2),

@@ -1,7 +1,7 @@
-"""Optimizers: one file each, declared with `@optimizer`.
+"""Optimizers, one per file, declared with `@optimizer`.
 
 An optimizer is a function that updates parameters of all replicas in place, given an `Update`. A
-new file in this folder is discovered automatically; a study names a custom optimizer as
+new file in this folder is discovered automatically; a study sets a custom optimizer with
 `training.optimizer.name = "ideas.py:my_optimizer"`. The trainer handles weight decay, clipping,
 schedules, parameter groups, checkpoints and diverged replicas.
 
@@ -26,7 +26,7 @@ PACKAGE = "paribus.engine.training.optimizers"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Arguments of an optimizer step; it updates `weights` and `slots` in place.
+    """Arguments of an optimizer step, which updates `weights` and `slots` in place.
 
     A step must not read values on the host (`.item()`, `if tensor`), because it is captured as a
     CUDA graph on a GPU.
@@ -39,10 +39,10 @@ class Update:
             custom shape is [R, K, *shape of the slot], or [R, N] without `whole_parameters`; it is
             missing for parameters without that slot.
         rates: Learning rates, [R, 1] or [R, 1, 1, ...]; zero for a diverged replica.
-        t: Step index from 0, int64 [].
+        t: 0-based step index, int64 [].
         options: Options of the optimizer.
-        decay: Weight decay in the shape of `rates` if the optimizer sets `decay="own"`; 0
-            otherwise, and for parameters without weight decay.
+        decay: Weight decay in the shape of `rates` if the optimizer sets `decay="own"` and weight
+            decay applies, otherwise 0.
     """
 
     weights: Tensor
@@ -61,28 +61,29 @@ Slots = Mapping[str, Tensor]
 
 
 def like_parameter(shape: Shape, options: Any) -> Shape:
-    """Return the shape of a slot with one element for each element of the parameter."""
+    """Return the parameter's shape as the shape of its slot."""
     return shape
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Optimizer(Decorated):
-    """Decorator that declares an update function as an optimizer: `@optimizer("name")`.
+    """Decorator that declares an update function as an optimizer, `@optimizer("name")`.
 
     Attributes:
-        slots: Names of state tensors, which are also used in checkpoints; or {name: (parameter
-            shape, options) -> slot shape} if shapes differ from those of the parameters.
+        slots: Names of the state tensors, as in checkpoints; or a mapping {name: (parameter shape,
+            options) -> slot shape} if their shapes differ from those of the parameters.
         decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
             Hutter 2019); "own" passes `Update.decay` to the step.
         whole_parameters: Whether the step receives K parameters of one shape as [R, K, *shape]
             instead of flattened, [R, N].
-        takes: (shape, use) -> whether the optimizer supports a parameter; AdamW trains the others.
-            None means all.
-        corrections: (options, t) -> {slot: bias-correction divisor at step t}, for probes.
-        evaluated: (weights, slots, options) -> weights to evaluate, save and export; None uses the
-            trained weights.
-        afterwards: Function called with (slots, options, t) on the host after step t. It may read
-            values and update slots.
+        takes: Function (shape, use) that returns whether the optimizer supports a parameter. AdamW
+            trains the others. None means that all are supported.
+        corrections: Function (options, t) that returns {slot: bias-correction divisor at step t},
+            for probes.
+        evaluated: Function (weights, slots, options) that returns the weights to evaluate, save and
+            export. None means the trained weights.
+        afterwards: Function (slots, options, t) that is called on the host after step t. It may
+            read values and update slots.
     """
 
     slots: tuple[str, ...] | Mapping[str, SlotShape] = ()
@@ -97,13 +98,13 @@ class Optimizer(Decorated):
         super().__post_init__()
         if not isinstance(self.slots, tuple | Mapping) or not all(map(_is_slot, self.slots)):
             raise ValueError(
-                f"optimizer '{self.name}' has slots = {self.slots!r}; use a tuple of names such "
-                "as ('momentum_buffer',), or a mapping from names to functions; "
-                f"{', '.join(RESERVED)} are reserved"
+                f"optimizer '{self.name}' has invalid slots {self.slots!r}; use a tuple of names "
+                "such as ('momentum_buffer',), or a mapping from names to functions, without the "
+                f"reserved names {', '.join(RESERVED)}"
             )
 
     def slot_shape(self, slot: str, shape: Shape, options: Any) -> Shape | None:
-        """Return the shape of a parameter's slot, or None if the parameter has no such slot.
+        """Return the shape of a parameter's state tensor, or None if it has none.
 
         Args:
             slot: name of the slot.
@@ -121,12 +122,12 @@ def _is_slot(slot: object) -> bool:
 
 
 def find_optimizer(name: str, key: str, folder: Path | None) -> Optimizer:
-    """Return the optimizer called `name`, or import a custom one.
+    """Return the built-in or custom optimizer called `name`.
 
     Args:
-        name: name or import path in the study.
-        key: key of the study that sets `name`, for errors.
-        folder: folder in which import paths start.
+        name: name or import path, such as "muon" or "ideas.py:my_optimizer".
+        key: study key that sets `name`, for error messages.
+        folder: folder against which import paths are resolved.
 
     Raises ParibusError if there is no such optimizer.
     """

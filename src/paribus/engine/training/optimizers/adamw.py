@@ -39,6 +39,6 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     corrections=corrections,
 )
 def adamw(update: Update) -> None:
-    """Make one AdamW step; see `ops.functional.adamw_step`."""
+    """Perform one AdamW step; see `ops.functional.adamw_step`."""
     rows = (update.weights, update.gradients, update.slots["exp_avg"], update.slots["exp_avg_sq"])
     adamw_step(rows, update.rates, update.t, update.options.betas, update.options.eps)

@@ -1,8 +1,8 @@
 """Lion (Chen et al. 2023, Symbolic discovery of optimization algorithms).
 
-Every element changes by the learning rate, in the direction of the sign of a momentum. The authors
-recommend a learning rate 3 to 10 times smaller than AdamW's, and a weight decay larger by the same
-factor.
+Every step changes each element by the learning rate, in the direction given by the sign of an
+interpolated momentum. The authors recommend a learning rate 3 to 10 times smaller than AdamW's, and
+a weight decay larger by the same factor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LionOptions(Options):
 
 @optimizer("lion", slots=("exp_avg",), options=LionOptions)
 def lion(update: Update) -> None:
-    """Make one step in the direction of the sign of the interpolated momentum.
+    """Perform one Lion step.
 
     Sets weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g, with
     momentum m and gradient g.

@@ -1,9 +1,9 @@
 """Muon: orthogonalized momentum (Jordan et al. 2024), as in torch.optim.Muon.
 
 Muon trains the matrices between the embedding and the head; AdamW trains embeddings, head, biases
-and gains. With "match_rms_adamw" (Liu et al. 2025, Muon is scalable for LLM training), a step is as
-large as AdamW's, so both can share a learning rate. With "original" it is not; use a group to set
-another learning rate for the other parameters.
+and gains. With `adjust_lr = "match_rms_adamw"` (Liu et al. 2025, Muon is scalable for LLM
+training), steps are as large as AdamW's, so both can share a learning rate. With "original", set a
+separate learning rate for the other parameters in a group.
 
 Axes: R replicas, K matrices with one shape [n, m].
 """
@@ -32,9 +32,9 @@ class MuonOptions(Options):
     """Options of Muon.
 
     Attributes:
-        momentum: Nesterov momentum.
+        momentum: Nesterov momentum coefficient.
         ns_steps: Number of Newton-Schulz iterations.
-        adjust_lr: Scaling of a step by the matrix shape.
+        adjust_lr: Rule that scales a step according to the matrix shape.
     """
 
     momentum: Beta = 0.95
@@ -55,7 +55,7 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     takes=is_hidden_matrix,
 )
 def muon(update: Update) -> None:
-    """Make one step of orthogonalized Nesterov momentum.
+    """Perform one Muon step, with orthogonalized Nesterov momentum.
 
     Sets weights -= rate ratio NS(g + momentum (b - g)), where NS is the Newton-Schulz iteration, b
     is the running mean of gradients g, and ratio is set by `adjust_lr`.
@@ -73,9 +73,9 @@ def muon(update: Update) -> None:
 
 
 def orthogonalised(matrices: Tensor, steps: int) -> Tensor:
-    """Return approximately orthogonal matrices [..., n, m], by Newton-Schulz iteration.
+    """Orthogonalize matrices [..., n, m] approximately, with Newton-Schulz iterations.
 
-    All singular values become close to one.
+    All singular values become close to 1.
     """
     *lead, n, m = matrices.shape
     x = matrices.mT if n > m else matrices

@@ -37,7 +37,7 @@ class ScheduleFreeOptions(Options):
 
 
 def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
-    """Return the weighted mean x, computed from the weights y and the slot z - y."""
+    """Return the weighted mean x, computed from the weights y and the slot `lead` = z - y."""
     return weights + (1 - 1 / options.betas[0]) * slots["lead"]
 
 
@@ -55,7 +55,7 @@ def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
     evaluated=mean_of_steps,
 )
 def schedule_free(update: Update) -> None:
-    """Make one step of schedule-free AdamW.
+    """Perform one step of schedule-free AdamW.
 
     Sets z -= rate g / (sqrt(v / c2) + eps), with second moment v and bias correction c2, and then
     updates the mean x and the weights y.

@@ -2,8 +2,8 @@
 
 SOAP runs AdamW in the eigenbasis of Shampoo's preconditioner. It trains matrices; AdamW trains
 gains and biases. The first gradient initializes the basis, and the first step applies weight decay
-only. A basis for 1,000 channels takes gigaflops every `every` steps, and the memory of two 1,000 x
-1,000 matrices.
+only. For a dimension of 1,000, the basis takes gigaflops every `every` steps and the memory of two
+1,000 x 1,000 matrices.
 
 Axes: R replicas, K matrices with one shape [n, m].
 """
@@ -32,11 +32,11 @@ class SOAPOptions(Options):
     """Options of SOAP.
 
     Attributes:
-        betas: Decay rates of the moments; the second is also that of the preconditioner.
+        betas: Decay rates of the two moments; the second also applies to the preconditioner.
         eps: Term added to the denominator.
         every: Number of steps between updates of the basis.
-        largest_side: Largest dimension of a matrix that has a basis. The paper uses 10,000; the
-            default here is smaller, because a vocabulary is a dimension, too.
+        largest_side: Largest matrix dimension that is preconditioned. The paper uses 10,000; the
+            default is smaller, to exclude vocabulary dimensions.
     """
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.95, 0.95)
@@ -54,7 +54,7 @@ def _right(shape: Shape, options: Any) -> Shape | None:
 
 
 def keep_basis(slots: Slots, options: Any, t: int) -> None:
-    """Compute the eigenbases of the first gradient, and update them by power iteration and QR."""
+    """Initialize the eigenbases at step 0, and update them by power iteration and QR later."""
     if t % options.every:
         return
     square = slots["exp_avg_sq"]
@@ -90,11 +90,11 @@ def keep_basis(slots: Slots, options: Any, t: int) -> None:
     afterwards=keep_basis,
 )
 def soap(update: Update) -> None:
-    """Make one AdamW step in the eigenbasis of the preconditioner.
+    """Perform one AdamW step in the eigenbasis of the preconditioner.
 
     Sets weights -= rate Q [(Q' m P / c1) / (sqrt(v / c2) + eps)] P', where m is the running mean of
-    gradients g, v that of (Q' g P)^2, c1 and c2 are bias corrections, and Q and P are the bases of
-    rows and columns.
+    gradients g, v is the running mean of (Q' g P)^2, c1 and c2 are bias corrections, and Q and P
+    are the bases of rows and columns.
     """
     options, gradients, slots = update.options, update.gradients, update.slots
     (beta1, beta2), t = options.betas, update.t
@@ -113,7 +113,7 @@ def soap(update: Update) -> None:
 
 
 def _rotated(x: Tensor, slots: Slots, *, back: bool = False) -> Tensor:
-    """Return Q' x P in the eigenbasis, or Q x P' if `back`."""
+    """Rotate x into the eigenbasis, Q' x P, or back, Q x P', if `back`."""
     if "left_basis" in slots:
         left = slots["left_basis"]
         x = (left if back else left.mT) @ x

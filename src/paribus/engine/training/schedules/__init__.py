@@ -1,7 +1,7 @@
-"""Learning rate schedules: one file each, declared with `@schedule`.
+"""Learning rate schedules, one per file, declared with `@schedule`.
 
 A schedule maps a step after the warmup to a fraction of the peak learning rate. A new file in this
-folder is discovered automatically; a study names a custom schedule as `training.schedule.kind =
+folder is discovered automatically; a study sets a custom schedule with `training.schedule.kind =
 "ideas.py:my_schedule"`. All schedules start with the same linear warmup.
 
 Axes: R replicas.
@@ -28,12 +28,12 @@ KEY = "training.schedule"
 
 
 class Moment(NamedTuple):
-    """Position of a step in a run.
+    """Position of a step in a training run.
 
     Attributes:
-        step: Step index, from 0. If the batch size grows, this is a fraction: the tokens trained
-            on, including this step, divided by the tokens of a full-size step, minus one. It is
-            below 0 at first.
+        step: 0-based step index. With a growing batch size, it is fractional: the number of tokens
+            trained on so far, including this step, in units of a full-size step, minus 1. It may be
+            negative at first.
         steps: Number of steps in the run.
         warmup: Number of warmup steps.
     """
@@ -44,15 +44,15 @@ class Moment(NamedTuple):
 
     @property
     def progress(self) -> float:
-        """Completed share of the steps after the warmup, including this one; 1 at the last step."""
+        """Completed fraction of the steps after the warmup, which is 1 at the last step."""
         return (self.step + 1 - self.warmup) / (self.steps - self.warmup)
 
 
 class Schedule(Decorated):
-    """Decorator that declares a function as a schedule: `@schedule("name")`.
+    """Decorator that declares a function as a learning rate schedule, `@schedule("name")`.
 
-    The function maps (moment, options) to a fraction of the peak learning rate, at least 0. If its
-    options have a field `final_fraction`, it is set from `training.schedule.final_fraction`.
+    The function maps (moment, options) to a nonnegative fraction of the peak learning rate. If its
+    options have a field `final_fraction`, this is set to `training.schedule.final_fraction`.
     """
 
 
@@ -60,11 +60,11 @@ schedule = Schedule
 
 
 class LearningRates:
-    """Learning rates of the replicas in a stack, as a pure function of settings and step.
+    """Learning rates of all replicas, as a pure function of settings and step.
 
     Args:
         settings: One setting per replica, which may differ in peak learning rate.
-        folder: Folder in which the import path of a custom schedule starts.
+        folder: Folder against which the import path of a custom schedule is resolved.
 
     Raises ParibusError for an unknown schedule or option.
     """
@@ -86,7 +86,7 @@ class LearningRates:
         """Return the learning rates for step t, float32 [R].
 
         The linear warmup reaches the peak in its last step. Raises ParibusError if the schedule
-        fails, or returns anything other than a finite fraction of at least 0.
+        fails, or returns anything other than a finite, nonnegative number.
         """
         steps, warmup = self._setting.budget_iterations, self._setting.training.schedule.warmup
         place = min(self._setting.place(t), steps - 1)  # timing makes steps beyond the run
@@ -94,14 +94,14 @@ class LearningRates:
             return (self._peaks_R * (place + 1) / warmup).astype(np.float32)
         label = f"{KEY}: schedule '{self._declared.name}'"
         with blamed(
-            f"{label} failed at step {place}", "define it with two arguments, a Moment and options"
+            f"{label} failed at step {place}", "check that it accepts a Moment and options"
         ):
             moment = Moment(place, steps, warmup)
             fraction: float = self._declared.function(moment, self._options)
         if not isinstance(fraction, Real) or not 0 <= fraction < math.inf:
             raise ParibusError(
-                f"{label} returned {fraction!r} at step {place}; it must return a finite fraction "
-                "of the peak learning rate, at least 0",
+                f"{label} returned {fraction!r} at step {place}; return the learning rate as a "
+                "finite, nonnegative fraction of the peak",
                 code="own_code",
             )
         return (self._peaks_R * float(fraction)).astype(np.float32)

@@ -7,5 +7,5 @@ from paribus.engine.training.schedules import Moment, Options, schedule
 
 @schedule("constant")
 def constant(at: Moment, options: Options) -> float:
-    """Return 1."""
+    """Return 1.0, the peak learning rate, for every step."""
     return 1.0

@@ -9,7 +9,7 @@ class Falling(Options):
     """Options of a decreasing schedule.
 
     Attributes:
-        final_fraction: Value at the end of the run, as a fraction of the peak.
+        final_fraction: Learning rate at the end of the run, as a fraction of the peak.
     """
 
     final_fraction: float = 0.1
@@ -17,5 +17,5 @@ class Falling(Options):
 
 @schedule("linear", options=Falling)
 def linear(at: Moment, options: Falling) -> float:
-    """Return 1 - (1 - f) p, with progress p and final fraction f."""
+    """Return 1 - (1 - f) p for progress p and final fraction f."""
     return 1 - (1 - options.final_fraction) * at.progress

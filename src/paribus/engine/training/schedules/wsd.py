@@ -1,4 +1,4 @@
-"""Warmup-stable-decay schedule: the peak, then a decay in the last steps (Hu et al. 2024, MiniCPM).
+"""Warmup-stable-decay schedule: constant, then a final decay (Hu et al. 2024, MiniCPM).
 
 The shape "sqrt" is "1-sqrt" in Hägele et al. 2024 (Scaling laws and compute-optimal training beyond
 fixed training durations).
@@ -19,7 +19,7 @@ class WSDOptions(Falling):
     """Options of the warmup-stable-decay schedule.
 
     Attributes:
-        decay: Share of all steps in the decay phase.
+        decay: Fraction of all steps in the decay phase.
         shape: Shape of the decay.
     """
 
@@ -29,7 +29,7 @@ class WSDOptions(Falling):
 
 @schedule("wsd", options=WSDOptions)
 def wsd(at: Moment, options: WSDOptions) -> float:
-    """Return 1 before the decay phase, and a decreasing fraction of the peak in it.
+    """Return 1 before the decay phase, and a decreasing fraction during it.
 
     The fraction is f + (1 - f) g(q), where f is the final fraction, q is the progress of the decay,
     and g(q) is 1 - q or 1 - sqrt(q). The decay takes round(decay x steps) steps, at least one and
