@@ -39,8 +39,8 @@ class StepView:
         outputs: {module path: [R, ...]} outputs of the modules that the probe names.
         weights: {parameter name: [R, ...]} weights before the update.
         gradients: {parameter name: [R, ...]} gradients of the mean loss, before clipping.
-        updates: {parameter name: [R, ...]} differences of weights after and before the update, or
-            {} if no due probe sets `updates`.
+        updates: {parameter name: [R, ...]} weights after the update minus weights before it, or {}
+            if no due probe sets `updates`.
         slots: {slot: {parameter name: [R, ...]}} optimizer state after the step, such as AdamW's
             `exp_avg` and `exp_avg_sq`, without bias correction.
         corrections: {slot: {parameter name: divisor}} for bias correction.

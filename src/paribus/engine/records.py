@@ -259,7 +259,7 @@ def _software(own: StackedEvidence, reference: StackedEvidence, declared: Declar
 
 
 def _sealed(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding | None:
-    """Compare the test text with the record of its reading; return None without a test text."""
+    """Compare the test text with the record of its use, or return None if there is none."""
     digest, opened = own.digests.get("test"), own.opened
     if digest is None:
         return None

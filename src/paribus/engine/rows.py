@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Rows(Mapping[str, Tensor]):
-    """Mapping {parameter name: view [R, *shape]} of a tensor [R, N]."""
+    """Mapping from parameter names to views [R, *shape] of a flat tensor [R, N]."""
 
     def __init__(self, flat_RN: Tensor, shapes: Mapping[str, torch.Size]) -> None:
         self.flat = flat_RN

@@ -19,15 +19,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
 
 RUN_TOKENS = 50
-"""Length of a compared run of consecutive tokens or bytes.
+"""Number of consecutive tokens or bytes in a compared run.
 
-As in Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). 50 characters are
-about nine words, more than texts share by chance or idiom (in Shakespeare, 30 to 40 characters).
+The value is that of Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). 50
+characters are about nine words, more than texts share by chance (30 to 40 in Shakespeare).
 """
 SHINGLE_CHARACTERS = 9
 NEAR_DUPLICATE_JACCARD = 0.8
 MIN_PASSAGE_CHARACTERS = 100
-"""Minimum length of a compared passage; headings, refrains and signatures recur in any text."""
+"""Minimum length of a compared passage, to exclude headings, refrains and signatures."""
 BANDS, HASHES, HASH_SEED = 24, 120, 1  # finds all but 1 in 13,000 pairs at the threshold
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
@@ -186,7 +186,7 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
 
 
 def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
-    """Yield `documents` without the lines in which a run contained in `runs` ends.
+    """Yield `documents`, dropping each line in which a run contained in `runs` ends.
 
     A line of more than 1,000 characters is treated as several lines.
 

@@ -268,5 +268,5 @@ def batch(
 
 
 def extend_digest(running: str, windows: np.ndarray) -> str:
-    """Return the running digest after adding the windows of the next batch."""
+    """Return the running digest, updated with the windows of the next batch."""
     return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

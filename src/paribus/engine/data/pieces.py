@@ -52,7 +52,7 @@ def pieces(texts: Iterable[Document]) -> Iterator[Piece]:
 
 
 def documents(parts: Iterable[Piece]) -> Iterator[str]:
-    """Yield the documents, joined from their pieces."""
+    """Join the pieces of each document, and yield the documents."""
     for _, document in groupby(parts, key=lambda piece: piece.document):
         yield "".join(piece.text for piece in document)
 

@@ -1,4 +1,4 @@
-"""Texts to tokenize, read in one pass for digests and counts and in another for tokens."""
+"""Texts with cached digests, counts and tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scan:
 
     @property
     def places(self) -> int:
-        """Length of the text in positions, as defined by `Text.part`."""
+        """Number of positions in the text (see `Text.part`)."""
         return self.n_characters + (self.n_documents if self.n_documents > 1 else 0)
 
 
@@ -69,8 +69,8 @@ class Text:
     def part(self, start: int, stop: int) -> Text:
         """Return the slice of the text from position `start` to `stop`.
 
-        Each character and each document end takes one position, like a token of a character
-        tokenizer. The end of a single document is not counted.
+        Positions count characters and document ends, like the tokens of a character tokenizer. If
+        the text is a single document, its end is not counted.
         """
         identity = self.identity | {"span": [start, stop]}
         return Text(identity, lambda: _between(self.read(), start, stop))

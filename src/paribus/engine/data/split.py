@@ -45,7 +45,7 @@ class SealedPart:
 
 
 def open_test(test: SealedPart | None, opened: Mapping[str, str]) -> Tokens:
-    """Return the tokens of the test text, whose opening must already be recorded.
+    """Return the tokens of the test text after its opening has been recorded.
 
     Args:
         test: test text of the study, if any.
@@ -149,7 +149,7 @@ class Texts:
         return any(scan.n_documents > 1 for scan in self.scans.values())
 
     def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:
-        """Return the tokens of `text`, the split or source called `name`, and their digest.
+        """Tokenize `text`, the split or source called `name`, and return the tokens and digest.
 
         In a held-out split, end-of-document tokens are added only if its source has several
         documents. This does not depend on the training texts, so arms with different training texts

@@ -1,7 +1,7 @@
 """Decoder-only Transformer, by default in the style of GPT-3.
 
-Radford et al. 2019 (GPT-2), Brown et al. 2020 (GPT-3); Pre-LN: Xiong et al. 2020. The module
-computes a single replica, without any code for vmap or initialization. Norms, positions,
+References: Radford et al. 2019 (GPT-2), Brown et al. 2020 (GPT-3), Xiong et al. 2020 (Pre-LN). The
+module computes a single replica, without any code for vmap or initialization. Norms, positions,
 attentions and MLPs are in separate files, and custom modules can replace them (see `parts`).
 
 Axes: B batch, T time, D d_model, V vocabulary.
@@ -28,7 +28,7 @@ class Embedding(nn.Module):
     """Token and position embedding with a norm.
 
     Computes norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p), for token t at position p. The
-    position term is omitted if the model has no learned positions.
+    position term is omitted if positions are encoded in the attention or not at all.
     """
 
     undecayed = ("norm",)
@@ -86,7 +86,7 @@ class Block(nn.Module):
     def forward(
         self, x_BTD: Tensor, cache: KeyValueCache | None = None, shared: Shared | None = None
     ) -> Tensor:
-        """Map x_BTD to [B, T, D]; with a cache, x contains only the tokens after it."""
+        """Map x_BTD to [B, T, D]; with a cache, x_BTD contains only the new tokens."""
         reads = () if cache is None else (cache,)
         h_BTD = call(self.attention_norm, x_BTD, shared=shared) if self.is_pre else x_BTD
         h_BTD = call(self.attention, h_BTD, *reads, shared=shared)

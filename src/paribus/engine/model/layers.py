@@ -22,7 +22,7 @@ class Linear(nn.Linear):
             super().reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Map [..., inputs] to [..., outputs]."""
+        """Map `input` [..., in_features] to [..., out_features]."""
         return ops.linear(input, self.weight, self.bias)
 
 
@@ -58,7 +58,7 @@ class Dropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero a fraction p of x [B, ...] and scale the rest by 1 / (1 - p) during training."""
+        """Zero a fraction p of x [B, ...] and scale the rest by 1 / (1 - p), only in training."""
         if not self.training or self.p == 0:
             return x
         start = self.first * (x.numel() // len(x))

@@ -140,7 +140,7 @@ def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
 
 
 def custom_part(model: ModelConfig, site: str) -> Any:
-    """Build the custom module that `model.modules` sets for `site`; return None if unset.
+    """Build the custom module that `model.modules` sets for `site`, or return None if unset.
 
     Raises ParibusError if the module cannot be built.
     """

@@ -47,7 +47,7 @@ class Shared(dict[str, Tensor]):
         self._auxiliary[name] = self._auxiliary.get(name, 0.0) + value.float()
 
     def losses(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return all declared auxiliary losses, keyed by name; losses without values are 0.
+        """Return all declared auxiliary losses, keyed by name, with 0 for unused ones.
 
         Args:
             logits: output of the pass, which determines the device of zeros.

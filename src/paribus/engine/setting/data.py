@@ -43,7 +43,7 @@ class SourceText(Part):
     split: Annotated[str, Field(min_length=1)] | None = None
     """Split of the data set to read; None means `train`."""
     revision: str | None = None
-    """Commit of the data set on the hub."""
+    """Commit hash of the data set's repository on the Hugging Face Hub."""
 
 
 Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)]
@@ -51,7 +51,7 @@ Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_len
 
 
 class Data(SourceText):
-    """Text of a trial, its tokenizer, and the order and splits of its windows."""
+    """Text, tokenizer, splits and training windows of a trial."""
 
     corpus: str = "pydoc"
     sources: Annotated[dict[Name, SourceText], Field(max_length=MOST_SOURCES)] = Field(
@@ -82,7 +82,8 @@ class Data(SourceText):
     validation_path: str | None = None
     """Separate file or folder for validation."""
     validation_tokens: Tokens | None = None
-    """Maximum number of validation tokens to evaluate; the rest is not used for training."""
+    """Maximum number of validation tokens to evaluate; the rest of the validation text is unused.
+    """
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Fraction of the text, at its end, that is reserved as test text until the verdict."""
     test_path: str | None = None

@@ -155,7 +155,7 @@ def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Opt
 def _options(
     spec: OptimizerSpec, named: dict[int, Optimizer], number: int, optimizer: Optimizer
 ) -> Options:
-    """Return the validated options of a group's optimizer, or of AdamW if it replaces that one.
+    """Validate and return the options of a group's optimizer, or of AdamW as its fallback.
 
     Raises ParibusError for an unknown option.
     """

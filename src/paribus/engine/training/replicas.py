@@ -164,7 +164,7 @@ class Replicas:
         return self._averaging.kept if self._averaging and done else self._optimizer.evaluated()
 
     def afterwards(self, t: int) -> None:
-        """Run the optimizers' host functions and update the weight average after step t."""
+        """Call the optimizers' `afterwards` functions and update the average after step t."""
         self._optimizer.afterwards(t)
         if self._averaging:
             self._averaging.take(t + 1, self._optimizer.evaluated())

@@ -82,7 +82,8 @@ def _own(path: str, folder: Path) -> Corpus:
         with blamed(f"reading data.corpus = '{path}' failed"):
             for number, document in enumerate(own.function(data, folder), 1):
                 if isinstance(document, bytes) or not isinstance(document, str | Iterable):
-                    raise TypeError(f"document {number} must be a str or an iterable of str")
+                    kind = type(document).__name__
+                    raise TypeError(f"document {number} is {kind}, not str or an iterable of str")
                 yield document
 
     return replace(own, function=read, files=None)

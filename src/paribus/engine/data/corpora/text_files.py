@@ -53,7 +53,7 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, decompressing it if its name ends with .gz or .zst.
 
-    Raises ParibusError if the file cannot be read or is damaged, also while reading in the context.
+    Raises ParibusError if the file cannot be read or is damaged, including errors while reading it.
     """
     try:
         with open_regular(path) as file:

@@ -1,4 +1,4 @@
-"""Learned absolute position embedding, and no position encoding."""
+"""Learned absolute position embedding, and a placeholder for no position encoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LearnedPositions(Table):
 
 @part("none")
 class NoPositions(nn.Module):
-    """No position encoding (Haviv et al. 2022; Kazemnejad et al. 2023)."""
+    """Placeholder for no position encoding (Haviv et al. 2022; Kazemnejad et al. 2023)."""
 
     stands = "nowhere"
 

@@ -75,7 +75,7 @@ def library() -> Path | None:
     """
     setting = os.environ.get(SWITCH, "auto")
     if setting not in ("auto", "on", "off"):
-        raise ParibusError(f"{SWITCH} is '{setting}'; set it to auto, on or off")
+        raise ParibusError(f"{SWITCH}={setting} is invalid; set it to auto, on or off")
     if setting == "off":
         return None
     try:

@@ -2,7 +2,7 @@
 
 The average is evaluated, saved and exported instead of the trained weights, and does not affect
 training. An average is a function that updates averaged weights after every step. A new file in
-this folder is discovered automatically; a study names a custom average as
+this folder is discovered automatically; a study sets a custom average with
 `training.average.kind = "ideas.py:my_average"`.
 
 Axes: R replicas, N parameters in one replica.

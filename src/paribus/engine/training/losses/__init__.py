@@ -39,7 +39,7 @@ loss = Loss
 
 @dataclass(frozen=True)
 class TrainingLoss:
-    """A study's training loss, with its options."""
+    """Training loss of a study, with its options."""
 
     declared: Loss
     options: Options | setting.Loss  # the latter for the default loss

@@ -61,7 +61,7 @@ Slots = Mapping[str, Tensor]
 
 
 def like_parameter(shape: Shape, options: Any) -> Shape:
-    """Return the parameter's shape as the shape of its slot."""
+    """Return `shape` itself, for a slot with the shape of its parameter."""
     return shape
 
 
