@@ -98,7 +98,7 @@ def test_bad_studies_are_refused_in_one_line(text, message):
         (f"decision = 'superiority'\n{MINIMAL}", "a table"),
         (MINIMAL.replace("[1]", "[1, 1]"), "duplicate"),
         (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
-        (MINIMAL.replace("iterations = 30", ""), "either iterations"),
+        (MINIMAL.replace("iterations = 30", ""), "exactly one of"),
         ('title = "a\\nb"' + MINIMAL, "line break"),
         (MINIMAL.replace("minimal", "mini\\u2028mal"), "line break"),
     ],

@@ -135,14 +135,14 @@ def _try_steps(
     again = {**stack.state(0).arrays, **stack.parameters(0)}
     if names := [name for name in first if first[name].tobytes() != again[name].tobytes()]:
         why = (
-            f"custom code{_in_brackets(own)} must not use random numbers, keep state between calls "
-            "or mix replicas (first axis, R); remove this, and use paribus.extend.Dropout for "
-            "dropout"
+            f"possibly because custom code{_in_brackets(own)} uses random numbers, keeps state "
+            "between calls or mixes replicas (first axis, R); remove this, and use "
+            "paribus.extend.Dropout for dropout"
             if own
-            else f"a kernel on device '{device}' is not deterministic; use another --device"
+            else f"because a kernel on '{device}' is not deterministic; use another --device"
         )
         raise ParibusError(
-            f"repeating a step from the same state changes {some(names)}; {why}",
+            f"repeating a step from the same state gives different results ({some(names)}), {why}",
             code="own_code" if own else "system",
         )
     for _ in range(GRAPHED_STEPS if device.type == "cuda" and graphs else 0):
@@ -190,8 +190,8 @@ def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
         wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)
         if path in outputs and (shape := tuple(outputs[path].shape)) != wanted:
             raise ParibusError(
-                f"model.modules.{site} = '{named[site]}' returned shape {shape}; return shape "
-                f"{wanted}",
+                f"model.modules.{site} = '{named[site]}' returned shape {shape}, but must return "
+                f"{wanted}; correct its forward method",
                 code="own_code",
             )
 

@@ -168,7 +168,7 @@ def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting
     if ours.training.budget == "tokens" and ours.tokens != theirs.tokens:
         raise ParibusError(
             f"arm '{arm}' would train on {ours.tokens} tokens and '{reference}' on "
-            f"{theirs.tokens}, but token budgets must be equal; set training.tokens for both, "
+            f"{theirs.tokens}, but token budgets must match exactly; set training.tokens for both, "
             "or set training.budget = 'bytes' or 'flops'"
         )
     n_tokens = {ours.data.validation_tokens, theirs.data.validation_tokens}

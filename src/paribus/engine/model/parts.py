@@ -118,7 +118,7 @@ def find_part(kind: str, name: str, key: str) -> Part:
 
     Raises ParibusError if there is no such part.
     """
-    hint = "set a custom one in model.modules"
+    hint = "set your own in model.modules"
     return require_declared(name, parts(kind), key, KINDS[kind], f"{PACKAGE}.{kind}", hint)
 
 

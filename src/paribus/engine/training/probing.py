@@ -117,7 +117,7 @@ class Probing:
             values, shape = probe.measure(view), tuple(missing.shape)
             if tuple(values.shape) != shape or values.is_complex():
                 raise ValueError(
-                    f"expected real values of shape {shape} (replicas, parts, statistics), not "
+                    f"expected real numbers of shape {shape} (replicas, parts, statistics), not "
                     f"{values.dtype} of shape {tuple(values.shape)}"
                 )
         except ParibusError:

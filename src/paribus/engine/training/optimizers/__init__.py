@@ -98,7 +98,7 @@ class Optimizer(Decorated):
         super().__post_init__()
         if not isinstance(self.slots, tuple | Mapping) or not all(map(_is_slot, self.slots)):
             raise ValueError(
-                f"optimizer '{self.name}' has invalid slots {self.slots!r}; use a tuple of names "
+                f"optimizer '{self.name}' has invalid slots = {self.slots!r}; use a tuple of names "
                 "such as ('momentum_buffer',), or a mapping from names to functions, without the "
                 f"reserved names {', '.join(RESERVED)}"
             )
