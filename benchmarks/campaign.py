@@ -1,16 +1,15 @@
-"""Simulated campaigns: what nights of 50 ideas keep, by the rule of `paribus campaign` and by two
-others.
+"""Simulated error rates and power of campaigns with 50 ideas, against two naive rules.
 
     python benchmarks/campaign.py [NIGHTS]
 
-All ideas of a night are compared with one baseline at the same seeds, so that their contrasts are
-correlated by 0.5. In units of the SD of a run around its seed's mean; seeds have that SD too. An
-idea passes the screen where its mean change at two seeds is for the better, and is then tested at 5
-or 10 fresh seeds by the paired t at the level of LORD++ (alpha .05, wealth .025). `one seed` keeps
-what is better on one run, `2 sigma` what is better there by twice the baseline's SD over five runs.
-Of 50 null ideas, and of 45 null with 5 real of a stated effect at random places, printed: nights
-with anything false, the mean share of false among what was kept (the false discovery rate), both
-with their 95% interval, what was kept falsely and found in a night, and trials trained in it.
+All ideas of a campaign (a "night") are compared with one baseline on the same seeds, so their
+contrasts have a correlation of 0.5. The unit is the within-seed SD of a run, which is also the SD
+between seeds. An idea passes screening if its mean change on two seeds is an improvement; it is
+then tested on 5 or 10 new seeds by the paired t-test at the level of LORD++ (alpha 0.05, wealth
+0.025). `one seed` keeps ideas that improve on one run; `2 sigma` keeps those that improve by twice
+the baseline's SD over five runs. Simulations have 50 null ideas, or 45 null and 5 real ideas in
+random order. The output is the share of nights with a false discovery, the false discovery rate
+(both with 95% intervals), and the numbers of false and true discoveries and of trials per night.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ALPHA, WEALTH = 0.05, 0.025
 
 @dataclass(frozen=True)
 class Kept:
-    """Nights x ideas: what was kept, what was real; trials of each night."""
+    """Simulation results: flags kept and real [nights, ideas], and number of trials [nights]."""
 
     kept: NDArray[np.bool_]
     real: NDArray[np.bool_]
@@ -38,30 +37,30 @@ class Kept:
 
     @property
     def false_share(self) -> NDArray[np.float64]:
-        """[nights]: the share of null ideas among those kept; 0 where none was."""
+        """Share of null ideas among kept ideas [nights], 0 if no idea was kept."""
         return (self.kept & ~self.real).sum(1) / np.maximum(self.kept.sum(1), 1)
 
     @property
     def any_false(self) -> NDArray[np.bool_]:
-        """[nights]: whether a null idea was kept."""
+        """Whether any null idea was kept [nights]."""
         return np.asarray((self.kept & ~self.real).any(1))
 
 
 def contrasts(rng, effects, seeds):
-    """Return [nights, ideas, seeds]: changes against one baseline; below 0 is better."""
+    """Sample changes against the baseline [nights, ideas, seeds]; negative is better."""
     nights = len(effects)
     baseline = rng.standard_normal((nights, 1, seeds))
     return rng.standard_normal((*effects.shape, seeds)) - baseline - effects[..., None]
 
 
 def night(rng, nights, effect, real=REAL, ideas=IDEAS):
-    """Return [nights, ideas]: the effect of every idea, `real` of them at random places."""
+    """Sample true effects [nights, ideas], with `real` nonzero effects in random order."""
     places = rng.permuted(np.tile(np.arange(ideas) < real, (nights, 1)), axis=1)
     return np.where(places, effect, 0.0)
 
 
 def campaign(rng, effects, seeds=5, *, every=False):
-    """Screen, then confirm; with `every`, what the screen drops takes a place of the rule too."""
+    """Simulate campaigns; with `every`, ideas that fail screening also count as LORD++ tests."""
     screened = contrasts(rng, effects, SCREEN).mean(2) < 0
     deltas = contrasts(rng, effects, seeds)
     t = deltas.mean(2) / deltas.std(axis=2, ddof=1) * np.sqrt(seeds)
@@ -79,13 +78,13 @@ def campaign(rng, effects, seeds=5, *, every=False):
 
 
 def one_seed(rng, effects):
-    """Keep what is better on one run."""
+    """Simulate a rule that keeps ideas that improve on one run."""
     kept = contrasts(rng, effects, 1)[..., 0] < 0
     return Kept(kept, effects > 0, np.full(len(kept), effects.shape[1] + 1.0))
 
 
 def two_sigma(rng, effects, seeds=5):
-    """Keep what is better on one run by twice the SD of the baseline's runs, seeds and all."""
+    """Simulate a rule that keeps ideas that improve by twice the SD of baseline runs."""
     runs = np.sqrt(2) * rng.standard_normal((len(effects), 1, seeds))
     kept = contrasts(rng, effects, 1)[..., 0] < -2 * runs.std(axis=2, ddof=1)
     return Kept(kept, effects > 0, np.full(len(kept), effects.shape[1] + float(seeds)))
@@ -94,14 +93,14 @@ def two_sigma(rng, effects, seeds=5):
 RULES = {
     "campaign, 5 seeds": lambda rng, e: campaign(rng, e, 5),
     "campaign, 10 seeds": lambda rng, e: campaign(rng, e, 10),
-    "... dropped ones spend too": lambda rng, e: campaign(rng, e, 10, every=True),
+    "... counting dropped ideas": lambda rng, e: campaign(rng, e, 10, every=True),
     "one seed": one_seed,
     "2 sigma": two_sigma,
 }
 
 
 def main(nights: int) -> None:
-    """Print the tables."""
+    """Print one table per effect size."""
     for real, effect in ((0, 0.0), (REAL, 2.0), (REAL, 4.0)):
         print(f"\n{IDEAS - real} null, {real} real" + (f" of {effect:g} SD" if real else ""))
         print(f"{'':27}{'any false, %':>18}{'FDR, %':>18}{'false':>8}{'found':>8}{'trials':>8}")

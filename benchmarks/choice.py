@@ -1,20 +1,20 @@
-"""Simulated error rates of tuned studies, with the choice in the error and without.
+"""Simulated error rates of tuned comparisons, with and without the error from tuning.
 
     python benchmarks/choice.py [STUDIES]
 
-Two arms, each at its own best of seven learning rates by so many tuning seeds, are compared at 5 to
-20 verdict seeds by the paired t. Surfaces and noise are those of two kept studies, on grids of
-random offset. Printed, in per cent: how often two equal arms are told apart (`naive` takes the best
-rate as given, `choice` is what `inference.choice = "propagated"` does); coverage of its interval;
-how often it says SAME of a true difference as large as the margin; its power at that difference.
-Ten thousand studies a cell, so that 95% intervals are +-0.4 at 5%.
+Two arms, each at the best of seven learning rates on a few tuning seeds, are compared on 5 to 20
+verdict seeds by the paired t-test. Loss curves and noise are fitted to two archived studies; grids
+have random offsets. The output, in per cent, is the false-positive rate for equal arms (`naive`
+treats the best rate as fixed, `choice` is `inference.choice = "propagated"`); the coverage of the
+interval of `choice`; the rate of SAME if the true difference equals the margin; and the power at
+that difference. With 10,000 studies per setting, the 95% interval at 5% is +-0.4 points.
 
     python benchmarks/choice.py several [STUDIES]
 
-tunes a second key as well: a warmup that moves the best rate and has a best value of its own. Arms
-are tried with a grid of five rates by three warmups, each arm then at the vertex along the rates
-with its best warmup; or with 16 listed pairs, points of a Sobol sequence, each arm at its best one,
-with the error of redrawn tuning seeds. "moved" arms have other best rates and other best warmups.
+also tunes the warmup, which shifts the best rate and has an optimum. Candidates are a grid of five
+rates by three warmups, with each arm judged at its best warmup and the fitted optimal rate; or 16
+points of a Sobol sequence, with each arm judged at its best point and the error estimated by
+resampling tuning seeds. "moved" arms have different optimal rates and warmups.
 """
 
 import math
@@ -47,7 +47,7 @@ ARMS = {"equal": (0.0, 1.0), "moved": (0.5, 1.0), "noisier": (0.0, 1.5)}
 
 
 def study(rng, regime, seeds, moved, noisier, effect):
-    """Return {n: (p of the best rate, p with the choice, p of SAME, covered)} of one study."""
+    """Simulate a study; return {n: (naive p < 5%, p < 5%, TOST p < 5%, interval covers effect)}."""
     mean, between, spread = REGIMES[regime]
     curve, noise = CubicSpline(PLACES, mean), PchipInterpolator(PLACES, spread)
     least = curve(np.linspace(3, 7, 4001)).min()
@@ -91,7 +91,7 @@ def study(rng, regime, seeds, moved, noisier, effect):
 
 
 def around_best(grid, tried):
-    """Return the best rate with its two neighbours, and the vertex of the parabola through them."""
+    """Fit a parabola to the best rate and its neighbours; return the fit and its vertex."""
     middle = min(max(int(best_of(tried)), 1), len(grid) - 2)
     rows = [middle - 1, middle, middle + 1]
     fit = TunedArm(grid[rows], tried[rows], tried[rows])
@@ -99,12 +99,12 @@ def around_best(grid, tried):
 
 
 WARMUP_MOVES, WARMUP_COSTS = 0.8, 0.04  # the best rate in grid steps; nats at the far end
-LISTED = "16 listed pairs"
+LISTED = "16 Sobol points"
 FIVE_BY_THREE = np.array([(rate, warmup) for rate in range(3, 8) for warmup in (0.0, 0.5, 1.0)])
 
 
 def study_of_two_keys(rng, regime, seeds, moved, space):
-    """Return {n: (p of the best candidate, p with the choice)} of one study of two equal arms."""
+    """Simulate a study of equal arms; return {n: (naive p < 5%, p < 5%)} by number of seeds."""
     mean, between, spread = REGIMES[regime]
     curve, noise = CubicSpline(PLACES, mean), PchipInterpolator(PLACES, spread)
     least, offset = curve(np.linspace(3, 7, 4001)).min(), rng.uniform(-0.5, 0.5)
@@ -151,7 +151,7 @@ def study_of_two_keys(rng, regime, seeds, moved, space):
 
 
 def parabolas(scores, warmup):
-    """Return what is fitted at each warmup, first at the chosen one."""
+    """Return the parabola fits at each warmup, starting with the selected warmup."""
     found = []
     for at in (warmup, *({0, 1, 2} - {warmup})):
         rows = scores[at::3]
@@ -162,7 +162,7 @@ def parabolas(scores, warmup):
 
 
 def several(studies: int = 10_000) -> None:
-    """Print the table of two keys."""
+    """Print false-positive rates for tuning the learning rate and the warmup."""
     print("regime, tuning seeds, candidates, arms: at n =", *SIZES, flush=True)
     for regime in REGIMES:
         for seeds in (3, 6):
@@ -180,14 +180,14 @@ def several(studies: int = 10_000) -> None:
 
 
 def main() -> None:
-    """Print the table that is asked for."""
+    """Print the table selected on the command line."""
     arguments = sys.argv[1:]
     table = several if arguments[:1] == ["several"] else one_key
     table(*map(int, arguments[table is several :]))
 
 
 def one_key(studies: int = 10_000) -> None:
-    """Print the table of a learning rate alone."""
+    """Print error rates for tuning only the learning rate."""
     print("regime, tuning seeds, arms: at n =", *SIZES, flush=True)
     for regime in REGIMES:
         for seeds in (3, 6, 10):

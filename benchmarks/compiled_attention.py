@@ -1,10 +1,10 @@
-"""Our kernels against PyTorch's, in turn: attention alone, all in a step of the flagship, and
-attention in a step of an own module.
+"""Benchmark of compiled CPU kernels against PyTorch's kernels.
 
     python benchmarks/compiled_attention.py [--precision float32]
 
-One process and one thread, as a worker has it. Processor time, because machines are busy; what is
-printed as "PyTorch" is what a study gets with PARIBUS_CPU_KERNELS=off.
+The cases are attention alone, a training step of `quickstart`, and a step with a custom attention
+module. As in a worker, one process uses one thread. CPU time is measured, because machines are
+busy. "PyTorch" corresponds to PARIBUS_CPU_KERNELS=off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OWN = Path(__file__).parents[1] / "examples/architecture/ideas.py:ValueResidual"
 
 
 def seconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median processor time of each, called in turn."""
+    """Return the median CPU time of each function in seconds, calling them alternately."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -41,7 +41,7 @@ def seconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
 
 
 def attention_alone(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
-    """Forward and backward from a projection to what the next one reads."""
+    """Return functions that run attention forward and backward with each kernel."""
     qkv = torch.randn(B, T, 3 * H, K, dtype=dtype).requires_grad_()
     dy = torch.randn(B, T, H * K, dtype=dtype)
 
@@ -60,7 +60,7 @@ def attention_alone(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
 
 
 def whole_step(precision: str) -> dict[str, Callable[[], object]]:
-    """Return a step of the flagship with every probe, of two equal stacks."""
+    """Return functions that run a training step of `quickstart`, with all probes, per kernel."""
     ours, theirs = two_steps(precision, {})
 
     def without() -> None:
@@ -71,7 +71,7 @@ def whole_step(precision: str) -> dict[str, Callable[[], object]]:
 
 
 def own_step(precision: str) -> dict[str, Callable[[], object]]:
-    """Return the same of one whose attention is a module that asks PyTorch for it."""
+    """Return functions that run a training step with a custom attention module, per kernel."""
     ours, theirs = two_steps(precision, {"model.modules.attention": str(OWN)})
 
     def without() -> None:
@@ -82,7 +82,7 @@ def own_step(precision: str) -> dict[str, Callable[[], object]]:
 
 
 def two_steps(precision: str, changes: dict[str, str]) -> tuple[Callable[[], None], ...]:
-    """Return what advances either of two equal stacks."""
+    """Create two identical trainers, and return their step functions."""
     flagship = {"training.precision": precision, "training.batch_size": B, "data.seq_len": T}
     study = load_study("quickstart", flagship | changes)
     dataset = load_dataset(study.data, study.folder)
@@ -92,18 +92,18 @@ def two_steps(precision: str, changes: dict[str, str]) -> tuple[Callable[[], Non
 
 
 def main() -> None:
-    """Print both comparisons."""
+    """Time all cases and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--precision", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if identity() == "torch":
-        parser.error("there is no compiled attention here: is there a C++ compiler?")
+        parser.error("compiled attention is not available; install a C++ compiler")
     for what, calls in (
         ("attention", attention_alone(getattr(torch, arguments.precision))),
         ("a step", whole_step(arguments.precision)),
-        ("a step of an own module", own_step(arguments.precision)),
+        ("a step with a custom module", own_step(arguments.precision)),
     ):
         for call in calls.values():  # warm
             call()

@@ -1,16 +1,16 @@
-"""Not a speed: how often the word on an arm is wrong when runs diverge, and what gains it finds.
+"""Simulated error rates and power of verdicts when some runs diverge.
 
     python benchmarks/divergence_words.py [TABLES]
 
-Two arms with one law of loss, 5, 10 or 20 runs each, paired or not. Runs diverge at a rate for each
-arm: by chance, at the highest losses of the arm (`hard runs`, so that survivors look better than
-the arm is), or at the hardest seeds of both arms (`hard seeds`). Pairs share half of their variance
-(or SHARED). An SD is that of a run; in pairs, that of a difference.
+Two arms have the same loss distribution and 5, 10 or 20 runs each, paired or unpaired. Runs diverge
+at a given rate per arm: at random, at the highest losses of the arm (`hard runs`, which makes
+survivors look too good), or at the hardest seeds of both arms (`hard seeds`). Pairs share half of
+their variance (SHARED). Gains are in units of the SD of a run or, for pairs, of a difference.
 
-Printed of each cell, in per cent: how often the word is BETTER and WORSE, by four rules for runs
-that diverged at rates that do not differ significantly. `survivors`: they do not count. `worst`:
-the word also holds with them at the worst finite score (what paribus does). `untrained`: the same
-at the score of an untrained model, 100 SD away. `ranks`: the same, by the t-test on ranks.
+The output is the rate of BETTER and WORSE in per cent, for four treatments of diverged runs if
+divergence rates do not differ significantly. `survivors`: exclude them. `worst`: exclude them, and
+require the same result with them at the worst finite score (the method of paribus). `untrained`:
+likewise, at the score of an untrained model, 100 SD away. `ranks`: likewise, with a rank t-test.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Quality = Literal["Q+", "Q-", "Q?"]
 
 
 class Arms(NamedTuple):
-    """The runs of both arms: losses [n], and which diverged [n]."""
+    """Losses [n] and divergence flags [n] of the runs of both arms."""
 
     baseline: np.ndarray
     treatment: np.ndarray
@@ -56,7 +56,7 @@ def draw(
     paired: bool,
     gain: float = 0.0,
 ) -> Arms:
-    """Draw the runs of both arms; the arm's losses are lower by `gain` SD."""
+    """Sample runs of both arms, with the treatment's losses lower by `gain` SDs."""
     seeds = rng.standard_normal((2, n))
     if paired:
         seeds[1] = seeds[0]
@@ -68,7 +68,7 @@ def draw(
 
 
 def events(arms: Arms, *, paired: bool) -> tuple[float, int, int]:
-    """Return p of the exact test of divergence, and the counts of the baseline and the arm."""
+    """Return the exact p-value for equal divergence rates, and the counts of both arms."""
     theirs, ours = arms.baseline_diverged, arms.treatment_diverged
     counts = int(theirs.sum()), int(ours.sum())
     if paired:
@@ -77,7 +77,7 @@ def events(arms: Arms, *, paired: bool) -> tuple[float, int, int]:
 
 
 def quality(baseline: np.ndarray, treatment: np.ndarray, *, paired: bool) -> Quality:
-    """Return what the test of means shows; losses are better lower."""
+    """Test the difference in mean loss; return "Q+" (better), "Q-" (worse) or "Q?"."""
     if min(len(baseline), len(treatment)) < DESCRIPTIVE_BELOW:
         return "Q?"
     test = paired_t(treatment - baseline) if paired else welch(baseline, treatment)
@@ -87,7 +87,7 @@ def quality(baseline: np.ndarray, treatment: np.ndarray, *, paired: bool) -> Qua
 
 
 def survivors(arms: Arms, *, paired: bool) -> Quality:
-    """Return the same over the runs that survived; of pairs, over those of which both did."""
+    """Test the difference in mean loss without diverged runs, or pairs with a diverged run."""
     kept = ~arms.baseline_diverged, ~arms.treatment_diverged
     if paired:
         kept = (kept[0] & kept[1],) * 2
@@ -95,7 +95,7 @@ def survivors(arms: Arms, *, paired: bool) -> Quality:
 
 
 def counted(arms: Arms, rule: str, *, paired: bool) -> Quality:
-    """Return the same with diverged runs counted by `rule`."""
+    """Test the difference in mean loss with diverged runs replaced according to `rule`."""
     gone = np.stack([arms.baseline_diverged, arms.treatment_diverged])
     losses = np.stack([arms.baseline, arms.treatment])
     losses[gone] = UNTRAINED if rule == "untrained" else losses[~gone].max()
@@ -106,7 +106,7 @@ def counted(arms: Arms, rule: str, *, paired: bool) -> Quality:
 
 
 def words(arms: Arms, *, paired: bool) -> dict[str, str]:
-    """Return the word on the arm by each of RULES."""
+    """Return the verdict label on the treatment for each of RULES."""
     p, theirs, ours = events(arms, paired=paired)
     n, seen = len(arms.baseline), survivors(arms, paired=paired)
     differs = p <= ALPHA
@@ -139,7 +139,7 @@ def rates_of(
     tables: int,
     gain: float = 0.0,
 ) -> dict[str, Counter[str]]:
-    """Return how often each word is said, by rule."""
+    """Simulate studies; return the number of times each verdict label occurs, per rule."""
     rng = np.random.default_rng([SEED, n, paired, *(int(100 * rate) for rate in rates)])
     found: dict[str, Counter[str]] = {rule: Counter() for rule in RULES}
     for _ in range(tables):
@@ -150,7 +150,7 @@ def rates_of(
 
 
 def cells() -> Iterator[tuple[bool, Cause]]:
-    """Yield pairing and cause of divergence; hard seeds are those that pairs share."""
+    """Yield combinations of pairing and cause of divergence ("hard seeds" only if paired)."""
     causes: dict[bool, tuple[Cause, ...]] = {
         False: ("chance", "hard runs"),
         True: ("chance", "hard runs", "hard seeds"),
@@ -161,9 +161,9 @@ def cells() -> Iterator[tuple[bool, Cause]]:
 
 
 def main(tables: int) -> None:
-    """Print both tables."""
+    """Print the tables without and with a gain."""
     for gain, every in ((0.0, RATES), (GAIN, ((0.05, 0.05), (0.2, 0.2)))):
-        print(f"gain {gain:g} SD, {tables:,} tables a cell: BETTER / WORSE, per cent")
+        print(f"gain {gain:g} SD, {tables:,} simulations each: BETTER / WORSE, per cent")
         for paired, cause in cells():
             for rates in every:
                 for n in SIZES:

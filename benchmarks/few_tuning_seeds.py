@@ -1,18 +1,18 @@
-"""Error rates of a tuned comparison with one or two tuning seeds, in the cells of three budgets.
+"""Simulated error rates of tuned comparisons with one or two tuning seeds.
 
     python benchmarks/few_tuning_seeds.py [STUDIES]
 
-The cells: LayerNorm and larger steps on the embeddings, each against the plain arm, with tied and
-untied output, with warmup. Curves of loss by rate and noise come from the two halves of the
-factorial, as in `lack_of_fit.py`; 6,000 iterations are simulated with the curves of 1,500.
+Contrasts are LayerNorm and larger embedding steps against the plain arm, with tied and untied
+output and with warmup. Loss curves and noise are fitted to the study `embedding-factorial` at 300
+and 1,500 iterations, as in `lack_of_fit.py`; 6,000 iterations use the curves of 1,500.
 
-Each arm is tuned on six rates, a factor of 1.4 apart, whose place relative to the optimum is random
-within half a step. It is judged at the vertex of the parabola through the best rate and its
-neighbours. One or two tuning seeds do not show the noise of a tuning trial well enough, so it is
-the pooled variance of the verdict runs of both arms. The error of the contrast includes the error
-of the choice, with and without lack of fit.
+Each arm is tuned on six rates spaced by a factor of 1.4, with a random offset from the optimum of
+up to half a step, and judged at the vertex of the parabola through the best rate and its
+neighbours. Because one or two tuning seeds are too few to estimate the noise, the pooled variance
+of the verdict runs is used. The standard error of the contrast includes the tuning error, with and
+without lack of fit.
 
-Printed in per cent: how often two equally good arms are told apart at 5%.
+The output is the false-positive rate at 5% for equally good arms, in per cent.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def simulate(
     n_verdict: int,
     studies: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return p without lack of fit in the error and with it, [studies] each.
+    """Return p-values [studies] without and with lack of fit in the standard error.
 
-    Args: pair: both arms. sd: of a paired difference. registered: log rates of the surfaces.
+    Args: pair: both arms. sd: SD of paired differences. registered: log rates of the grid.
     """
     scale = sd / math.hypot(*(float(arm.noise(arm.best)) for arm in pair))
     offset = rng.uniform(-0.5, 0.5, (studies, 1)) * STEP
@@ -67,7 +67,7 @@ def simulate(
     for arm in pair:
 
         def losses(log_rates, n, arm=arm):
-            """Return losses [..., n] at log rates of any shape."""
+            """Sample losses [..., n] at log rates of any shape."""
             places = np.interp(log_rates, registered, np.arange(arm.n_rates))[..., None]
             noise = rng.standard_normal((*log_rates.shape, n))
             return arm.loss(places) + scale * arm.noise(places) * noise
@@ -92,7 +92,7 @@ def simulate(
 
 
 def main(studies: int = 4_000) -> None:
-    """Print a line for each design, kind of curve and contrast, and the worst."""
+    """Print error rates per design, curve type and contrast, and the maximum."""
     worst = [0.0, 0.0]
     for title, (half, n_tuning, n_verdict) in DESIGNS.items():
         scores, sds = tuning_scores(half), recorded_sds(half)
@@ -108,7 +108,7 @@ def main(studies: int = 4_000) -> None:
                     errors = [100 * float(np.mean(p_of < 0.05)) for p_of in p]
                     worst = np.maximum(worst, errors)
                     print(title, names[1], kind, *(f"{error:.1f}" for error in errors), flush=True)
-    print(f"worst: {worst[0]:.1f} without lack of fit, {worst[1]:.1f} with it")
+    print(f"maximum: {worst[0]:.1f} without lack of fit, {worst[1]:.1f} with it")
 
 
 if __name__ == "__main__":

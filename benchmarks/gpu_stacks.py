@@ -1,17 +1,17 @@
-"""Many seeds in one program: the final protocol on a GPU, against nanoGPT one trial after another.
+"""Benchmark of stacked training on a GPU: many seeds in one program, against nanoGPT.
 
     python benchmarks/gpu_stacks.py [--nanogpt PATH] [--json FILE]
 
-Four measurements, in one run on one machine, every probe on:
+All probes are enabled. The benchmark measures:
 
-1. Tokens per second against the number R of replicas side by side.
-2. The final protocol, 3 arms x 5 seeds x 300 iterations: seconds from the first step to the last.
+1. Tokens per second against the number R of replicas trained together.
+2. Seconds of training for 3 arms x 5 seeds x 300 iterations (the study `embedding-norm`).
 3. The same with 100 seeds.
-4. nanoGPT, its own `torch.compile` and bfloat16 autocast as its configuration has them: seconds of
-   15 trials in sequence, from timed steps after compilation. Its evaluation and logging are left
-   out, as ours are.
+4. Seconds of 15 sequential nanoGPT trials, extrapolated from timed steps after compilation, with
+   nanoGPT's default `torch.compile` and bfloat16 autocast. Evaluation and logging are excluded on
+   both sides.
 
-`--device cpu --iterations 2 --many 2 --stacks 1 2` tries the script where there is no GPU.
+To test the script without a GPU: `--device cpu --iterations 2 --many 2 --stacks 1 2`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from paribus.engine.machine.steps import build_stack, step_time
 from paribus.engine.setting import with_precision
 from paribus.study import Study, load_study
 
-WANTED = "wanted: at most 10 s; 300 trials at most 60 s; at least 20 x nanoGPT"
+WANTED = "targets: 15 trials in 10 s, 300 trials in 60 s, at least 20 x nanoGPT"
 WARM_UP_STEPS, NANOGPT_STEPS = 20, 200
 
 
@@ -45,7 +45,7 @@ def finish(device: torch.device) -> None:
 def train(
     study: Study, dataset: Dataset, n_seeds: int, iterations: int, device: torch.device
 ) -> float:
-    """Seconds of training every arm with `n_seeds` replicas side by side, arm after arm."""
+    """Train the arms one after another, each with `n_seeds` replicas; return the seconds."""
     seconds = 0.0
     for arm in study.arms:
         stack = build_stack(study, study.setting(arm), range(n_seeds), dataset, device)
@@ -63,7 +63,7 @@ def train(
 def nanogpt_seconds(
     path: Path, study: Study, dataset: Dataset, device: torch.device, compiled: bool
 ) -> float:
-    """Seconds of one training step of nanoGPT at the study's shape."""
+    """Return the seconds per nanoGPT training step with the study's model and batch size."""
     sys.path.insert(0, str(path))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
 
@@ -110,17 +110,17 @@ def nanogpt_seconds(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nanogpt", type=Path, help="an unmodified checkout, to compare with")
+    parser.add_argument("--nanogpt", type=Path, help="an unmodified nanoGPT checkout")
     parser.add_argument("--study", default="embedding-norm")
-    parser.add_argument("--corpus", default="pydoc", help="needs no network")
+    parser.add_argument("--corpus", default="pydoc", help="default: no network needed")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--iterations", type=int)
-    parser.add_argument("--many", type=int, default=100, help="seeds of the large study")
+    parser.add_argument("--many", type=int, default=100, help="number of seeds in the large study")
     parser.add_argument("--stacks", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 128])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.error("there is no GPU here; --device cpu tries the script")
+        parser.error("no GPU is available; use --device cpu to test the script")
     device = choose_device(arguments.device)
 
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as workers have it

@@ -1,14 +1,15 @@
-"""How cost grows: of the verbs with the number of trials, of a training step with its sizes.
+"""Benchmark of scaling: commands by number of trials, and training steps by model size.
 
     python benchmarks/growth.py [--trials 15 150 1500] [--arms 3] [--steps] [--json FILE]
 
-Studies of so many trials are made from one real trial's records (`recorded_study.py`) and every
-verb is run on them in a process of its own: wall time, processor time and peak memory. `start` is
-all that a run does before the first message to `watch`: of a study of which one trial is missing.
-`--steps` measures a training step against parameters, context and vocabulary instead.
+Synthetic studies with the given numbers of trials are generated (`recorded_study.py`), and wall
+time, CPU time and peak memory of each command are measured in a separate process. `start` is the
+start-up of a run with one missing trial, until the first progress message. `--steps` instead
+measures a training step as a function of parameters, context length and vocabulary size.
 
-Each table ends with the power of n that the last two rows grow with, their cost at the smallest
-study taken off: 1 is linear. 15,000 trials take 6 GB of disk and a quarter of an hour to make.
+Each table ends with the exponent k of the growth n^k between the last two rows, after subtracting
+the cost of the smallest study; linear growth has k = 1. Generating 15,000 trials takes 15 minutes
+and 6 GB of disk space.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ except Enough:
 
 
 def measured(command: list[str]) -> dict[str, float]:
-    """Wall and processor seconds and peak MiB of a command; raises where it fails."""
+    """Run a command; return wall and CPU time in seconds, and peak memory in MiB."""
     began = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -69,7 +70,7 @@ def measured(command: list[str]) -> dict[str, float]:
     _, status, used = os.wait4(process.pid, 0)
     code = os.waitstatus_to_exitcode(status)
     if code:
-        raise SystemExit(f"{' '.join(command[:4])} ended with {code}: {said[-500:]}")
+        raise SystemExit(f"{' '.join(command[:4])} failed with exit code {code}: {said[-500:]}")
     return {
         "seconds": time.perf_counter() - began,
         "cpu": used.ru_utime + used.ru_stime,
@@ -78,14 +79,14 @@ def measured(command: list[str]) -> dict[str, float]:
 
 
 def of_verb(verb: str, folder: Path, unfinished: Path) -> dict[str, float]:
-    """Return the cost of one verb on a made study."""
+    """Measure one command on a synthetic study."""
     if verb == "start":
         return measured([sys.executable, "-c", START, str(unfinished)])
     return measured([sys.executable, "-m", "paribus", *verb.split(), str(folder)])
 
 
 def power(sizes: list[int], costs: list[float]) -> float:
-    """Return the power with which the last cost grew over the one before, without the first's."""
+    """Return the growth exponent between the last two costs, after subtracting the first."""
     if len(sizes) < 3 or costs[-2] <= costs[0]:
         return math.nan
     grown = (costs[-1] - costs[0]) / (costs[-2] - costs[0])
@@ -93,7 +94,7 @@ def power(sizes: list[int], costs: list[float]) -> float:
 
 
 def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dict[str, float]]]:
-    """Return the cost of every verb by the number of trials, printed as it is measured."""
+    """Measure and print the cost of each command for each number of trials."""
     found: dict[str, dict[int, dict[str, float]]] = {verb: {} for verb in VERBS}
     for n in sizes:
         folder, unfinished = home / f"{n}-{n_arms}", home / f"{n}-{n_arms}-but-one"
@@ -109,7 +110,7 @@ def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dic
             )
         page = (folder / "report.html").stat().st_size / 1e6
         print(
-            f"{n:6} trials  page {page:.2f} MB, paper "
+            f"{n:6} trials  page {page:.2f} MB, PDF "
             f"{(folder / 'report.pdf').stat().st_size / 1e6:.2f} MB",
             flush=True,
         )
@@ -122,7 +123,7 @@ def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dic
 
 
 def make_both(n: int, n_arms: int, home: Path) -> None:
-    """Make a study of `n` trials, and one of which the last is missing; those there are kept."""
+    """Generate a study with `n` trials, and a copy without the last trial, unless they exist."""
     from recorded_study import made_study, make, train_template
 
     template = train_template(home / "template")
@@ -132,7 +133,7 @@ def make_both(n: int, n_arms: int, home: Path) -> None:
 
 
 def steps(home: Path) -> dict[str, dict[str, float]]:
-    """Processor milliseconds of a training step of the flagship's shape, by what grows."""
+    """Measure and print the cost of a training step for each varied size."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     found: dict[str, dict[str, float]] = {}
     for what, sizes in STEPS.items():
@@ -157,7 +158,7 @@ def steps(home: Path) -> dict[str, dict[str, float]]:
 
 
 def _tokenizer(home: Path, name: str) -> str:
-    """Return the path of a tokenizer of the corpus that steps are measured on."""
+    """Return the path of a tokenizer trained on the benchmark's corpus."""
     from paribus.engine.data.tokenizer import train_tokenizer
     from paribus.engine.setting import Data
 
@@ -168,7 +169,7 @@ def _tokenizer(home: Path, name: str) -> str:
 
 
 def one_step(changes: dict[str, Any]) -> dict[str, Any]:
-    """Processor milliseconds of a step, the peak memory, and its operations."""
+    """Return the CPU time (ms), peak memory (MiB) and operations of a training step."""
     import resource
 
     import torch
@@ -199,9 +200,9 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--trials", type=int, nargs="+", default=[15, 150, 1500])
-    parser.add_argument("--arms", type=int, default=3, help="their seeds follow")
-    parser.add_argument("--steps", action="store_true", help="a training step instead of verbs")
-    parser.add_argument("--home", type=Path, help="where made studies are kept; else none is")
+    parser.add_argument("--arms", type=int, default=3, help="number of arms")
+    parser.add_argument("--steps", action="store_true", help="measure a training step")
+    parser.add_argument("--home", type=Path, help="folder in which to keep synthetic studies")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one-step", help=argparse.SUPPRESS)
     parser.add_argument("--make", type=int, help=argparse.SUPPRESS)

@@ -1,20 +1,20 @@
-"""Error rates of a tuned comparison with and without lack of fit in its error.
+"""Simulated error rates of tuned comparisons, with and without lack of fit in the standard error.
 
     python benchmarks/lack_of_fit.py [STUDIES]
 
-Each of the 40 contrasts of the factorial is simulated with two arms that are equally good at their
-own best learning rates. Curves of loss by rate are drawn through the recorded tuning means, once as
-PCHIP and once as the smoothest convex curve. Noise by rate has
-the shape of the tuning trials and the recorded SD of the verdict's paired differences. Each arm is
-tuned on its grid and judged at the vertex of the parabola, on eight verdict seeds, by the paired t.
+Each of the 40 contrasts of the study `embedding-factorial` is simulated with two arms that are
+equally good at their optimal learning rates. Loss curves interpolate the recorded tuning means, by
+PCHIP or by the smoothest convex curve. The noise is proportional to that of the tuning trials, and
+scaled to the recorded SD of the verdict's paired differences. Each arm is tuned on its grid and
+judged at the vertex of the parabola, on eight verdict seeds, by the paired t-test.
 
-Designs: the grid as registered with 3 tuning seeds; a grid whose rates lie anywhere relative to the
-optimum, with 3 and with 6 tuning seeds; and a second grid of five rates, a factor of 1.4 apart,
-around the best rate of the first, with 3 fresh tuning seeds. That makes 240 combinations of the
-first three designs, with 4,000 studies each by default (95% intervals of +-0.7 points at 5%).
+Designs are the registered grid with 3 tuning seeds; a grid with a random offset, with 3 or 6 tuning
+seeds; and a second grid of five rates, spaced by a factor of 1.4 around the best rate of the first,
+with 3 new tuning seeds. The first three designs have 240 combinations, with 4,000 studies each by
+default (95% intervals of +-0.7 points at 5%).
 
-Printed in per cent: how often the arms are told apart at 5% and at 0.25% (the first step of Holm
-over 20 contrasts), without lack of fit in the error and with it.
+The output is the false-positive rate in per cent, at 5% and at 0.25% (the first step of Holm's
+method over 20 contrasts), without and with lack of fit in the standard error.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ LEVELS = (0.05, 0.0025)
 
 @dataclass(frozen=True)
 class Surface:
-    """One arm's loss and noise by place on the registered grid.
+    """Loss and noise of an arm as functions of the position on the registered grid of rates.
 
     Attributes:
-        loss: excess over the least loss, in nats, as a function of the place.
-        noise: SD of a trial, in nats, as a function of the place.
-        best: place with the least loss.
-        n_rates: rates of the registered grid; places are 0 to n_rates - 1.
+        loss: excess over the minimum loss, in nats.
+        noise: SD of a trial, in nats.
+        best: position of the minimum loss.
+        n_rates: number of rates on the registered grid, at positions 0 to n_rates - 1.
     """
 
     loss: object
@@ -63,7 +63,7 @@ class Surface:
 
 @dataclass(frozen=True)
 class Design:
-    """How arms are tuned: seeds, whether the grid is shifted, whether a finer one follows."""
+    """Tuning design: number of seeds, random offset of the grid, and optional finer grid."""
 
     seeds: int
     shifted: bool
@@ -79,7 +79,7 @@ CURE = {"factor 1.4 around the best, 3 tuning seeds": Design(3, shifted=True, fi
 
 
 def tuning_scores(half: str) -> dict[str, np.ndarray]:
-    """Return the tuning losses of every arm, [rates ascending, tuning seeds]."""
+    """Read the tuning losses of each arm, [rates in ascending order, tuning seeds]."""
     record = json.loads((KEPT / half / "tuning.json").read_text())
     rates = [candidate[RATE] for candidate in record["candidates"]]
     by_arm: dict[str, dict[float, list[float]]] = {}
@@ -93,9 +93,9 @@ def tuning_scores(half: str) -> dict[str, np.ndarray]:
 
 
 def convex_curve(means: np.ndarray) -> PchipInterpolator:
-    """Return the convex curve through `means` at places 0, 1, ... with the least squared curvature.
+    """Return the smoothest convex curve (least squared curvature) through `means` at 0, 1, ...
 
-    Means that are not convex are approximated by least squares. Discretized in steps of 1 / KNOTS.
+    Nonconvex means are approximated by least squares. The step size is 1 / KNOTS.
     """
     n = (len(means) - 1) * KNOTS + 1
     places = np.arange(n) / KNOTS
@@ -110,7 +110,7 @@ def convex_curve(means: np.ndarray) -> PchipInterpolator:
 
 
 def surface(scores: np.ndarray, kind: str) -> Surface:
-    """Return the surface of an arm with tuning losses `scores` [rates, tuning seeds].
+    """Fit a surface to an arm's tuning losses `scores` [rates, tuning seeds].
 
     Args: kind: "PCHIP" or "convex".
     """
@@ -126,7 +126,7 @@ def surface(scores: np.ndarray, kind: str) -> Surface:
 
 
 def at_recorded_sd(pair: list[Surface], sd: float) -> list[Surface]:
-    """Return both surfaces with noise scaled to this SD of paired differences at their optima."""
+    """Scale the noise of both surfaces so that paired differences at the optima have SD `sd`."""
     now = math.hypot(*(float(arm.noise(arm.best)) for arm in pair))
 
     def scaled(arm: Surface) -> Surface:
@@ -136,7 +136,7 @@ def at_recorded_sd(pair: list[Surface], sd: float) -> list[Surface]:
 
 
 def parabolas(means: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return slope, curvature and vertex of parabolas through [..., 3] at places -1, 0 and 1."""
+    """Return slope, curvature and vertex of parabolas through `means` [..., 3] at -1, 0 and 1."""
     slope = (means[..., 2] - means[..., 0]) / 2
     curvature = (means[..., 0] + means[..., 2] - 2 * means[..., 1]) / 2
     bent = curvature > 0
@@ -145,7 +145,7 @@ def parabolas(means: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def residual_variance(three: np.ndarray) -> np.ndarray:
-    """Return the variance of [studies, 3, seeds] after the effects of rates and of seeds."""
+    """Return the residual variance of [studies, 3, seeds] after additive rate and seed effects."""
     rest = three - three.mean(1, keepdims=True) - three.mean(2, keepdims=True)
     rest += three.mean((1, 2), keepdims=True)
     return (rest**2).sum((1, 2)) / (2 * (three.shape[2] - 1))
@@ -154,9 +154,9 @@ def residual_variance(three: np.ndarray) -> np.ndarray:
 def losses_at_redrawn_vertices(
     rng: np.random.Generator, slope: np.ndarray, curvature: np.ndarray, sd, draws: int
 ) -> np.ndarray:
-    """Return each parabola at the vertices of parabolas through redrawn means, [studies, draws].
+    """Return excess losses [studies, draws] at the vertices of parabolas through resampled means.
 
-    Args: slope, curvature: of the fitted parabolas, [studies]. sd: of a tuning mean, [studies].
+    Args: slope, curvature: fitted parabolas, [studies]. sd: SD of a tuning mean, [studies].
     """
     noise = rng.standard_normal((draws, 3)) * np.reshape(sd, (-1, 1, 1))
     means = np.stack([curvature - slope, np.zeros_like(slope), curvature + slope], 1)
@@ -167,13 +167,13 @@ def losses_at_redrawn_vertices(
 def p_values(
     rng: np.random.Generator, pair: list[Surface], design: Design, studies: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return p without lack of fit in the error and with it, [studies] each."""
+    """Return p-values [studies] without and with lack of fit in the standard error."""
     offset = rng.uniform(-0.5, 0.5, (studies, 1)) if design.shifted else np.zeros((studies, 1))
     fits, runs, variances, gains = [], [], [], []
     for arm in pair:
 
         def trials(places, n, arm=arm):
-            """Return losses [studies, places, n]."""
+            """Sample losses [studies, places, n]."""
             x = np.clip(places, 0, arm.n_rates - 1)[..., None]
             return arm.loss(x) + arm.noise(x) * rng.standard_normal((*places.shape, n))
 
@@ -202,12 +202,12 @@ def p_values(
 
 
 def _middle(scores: np.ndarray) -> np.ndarray:
-    """Return the best rate of [studies, rates, seeds] that has two neighbours, [studies, 1]."""
+    """Return the index of the best rate with two neighbours, [studies, 1]."""
     return np.clip(scores.mean(2).argmin(1), 1, scores.shape[1] - 2)[:, None]
 
 
 def contrasts(half: str) -> list[tuple[str, str]]:
-    """Return the 20 pairs (arm, reference) of a half."""
+    """Return the 20 pairs (arm, reference) of one half of the factorial study."""
     arms = json.loads((KEPT / half / "study.json").read_text())["arms"]
     return [
         (arm, of["reference"]) for arm, of in arms.items() if of["reference"] not in (None, arm)
@@ -215,13 +215,13 @@ def contrasts(half: str) -> list[tuple[str, str]]:
 
 
 def recorded_sds(half: str) -> dict[str, float]:
-    """Return the SD of the paired differences of test loss, by arm."""
+    """Return the SD of paired differences in test loss, keyed by arm."""
     contrasts = analyse(load_results(KEPT / half)).contrasts
     return {contrast.arm: contrast.by_run.sd for contrast in contrasts if contrast.primary}
 
 
 def main(studies: int = 4_000) -> None:
-    """Print one line for each combination, and what is the least, median and largest by design."""
+    """Print error rates per combination, and their minimum, median and maximum per design."""
     rates: dict[str, list[list[float]]] = {}
     for half in HALVES:
         scores, sds = tuning_scores(half), recorded_sds(half)

@@ -1,12 +1,12 @@
-"""Whether the baseline is the GPT that everybody trains: nanoGPT's curve on the same batches.
+"""Comparison of a study's loss curves with nanoGPT trained on the same batches.
 
     python benchmarks/nanogpt_curve.py RESULTS OUT.json --nanogpt PATH [--arm baseline]
 
-An unmodified nanoGPT, with its own initial values and PyTorch's AdamW, is trained on every seed's
-batches in their order, at the learning rates that the trial's records have, in its precision, and
-evaluated on the validation text that the study was. What differs from the trial of the same seed is
-the draw of the initial values alone, so the differences should be as those between seeds. OUT.json
-keeps every seed as soon as it is trained; the script goes on from there. For AdamW, on a CPU.
+For each seed, an unmodified nanoGPT with PyTorch's AdamW is trained on the trial's batches, with
+the recorded learning rates and precision, and evaluated on the study's validation text. Only the
+random initial values differ, so differences should be as large as those between seeds. Each seed
+is saved to OUT.json after training, and an interrupted run resumes from that file. Only arms that
+use AdamW are supported; training runs on a CPU.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ POINTS = 10  # of the curve, that are printed
 def train(
     nanogpt: Path, setting: Setting, dataset: Dataset, seed: int, rates: list[float]
 ) -> dict[str, Any]:
-    """Return the training loss of every step, and the held-out loss at the end.
+    """Train nanoGPT; return the training loss of each step and the final held-out loss.
 
-    `rates` has the learning rate of each step.
+    `rates` contains the learning rate of each step.
     """
     sys.path.insert(0, str(nanogpt))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
@@ -78,8 +78,7 @@ def train(
 
 @torch.no_grad()
 def held_out_loss(model: Any, dataset: Dataset, length: int) -> float:
-    """Return the mean over the held-out text, in whole windows that do not overlap, and what is
-    left."""
+    """Return the mean loss per token on the held-out text, in non-overlapping windows."""
     model.eval()
     tokens = torch.from_numpy(np.asarray(dataset.validation).astype(np.int64))
     n = (len(tokens) - 1) // length
@@ -97,12 +96,12 @@ def held_out_loss(model: Any, dataset: Dataset, length: int) -> float:
 
 
 def compare(results: Results, arm: str, theirs: dict[int, dict[str, Any]]) -> None:
-    """Print both curves, and the held-out losses paired by seed."""
+    """Print both training curves, and the paired difference in held-out loss."""
     rows = results.scores.to_pylist()
     ours = {row["seed"]: row["validation_loss"] for row in rows if row["arm"] == arm}
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
-        print(f"{len(seeds)} seeds of {arm} are finished on both sides; two make a comparison")
+        print(f"{len(seeds)} seeds of {arm} are finished on both sides; at least two are needed")
         return
     curves = np.array(
         [
@@ -133,16 +132,16 @@ def _final(trained: dict[int, dict[str, Any]]) -> dict[int, float]:
 
 
 def main() -> None:
-    """Train what is missing, then compare."""
-    parser = argparse.ArgumentParser(description="nanoGPT on the batches of a study, and its curve")
+    """Train nanoGPT on missing seeds, then compare the curves."""
+    parser = argparse.ArgumentParser(description="Train nanoGPT on the batches of a study")
     parser.add_argument("results", type=Path, help="the results folder of a study")
-    parser.add_argument("out", type=Path, help="where nanoGPT's losses are kept, as JSON")
-    parser.add_argument("--nanogpt", type=Path, required=True, help="an unmodified checkout")
-    parser.add_argument("--arm", default="baseline", help="that nanoGPT's model is")
-    parser.add_argument("--seeds", type=int, nargs="+", help="by default those of the study")
+    parser.add_argument("out", type=Path, help="JSON file for nanoGPT's losses")
+    parser.add_argument("--nanogpt", type=Path, required=True, help="unmodified nanoGPT checkout")
+    parser.add_argument("--arm", default="baseline", help="arm to compare with")
+    parser.add_argument("--seeds", type=int, nargs="+", help="by default all seeds of the study")
     given = parser.parse_args()
     if not (given.nanogpt / "model.py").is_file():
-        parser.error(f"{given.nanogpt} has no model.py: name a nanoGPT checkout")
+        parser.error(f"{given.nanogpt} has no model.py; pass a nanoGPT checkout")
     results = load_results(given.results)
     setting = results.study.setting(given.arm)
     dataset = load_dataset(setting.data, results.study.folder)

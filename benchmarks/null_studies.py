@@ -1,13 +1,13 @@
-"""Error rates of whole tuned A/A studies: registered, tuned, run, analysed and decided as built.
+"""Error rates of complete, tuned A/A studies: registered, tuned, run, analysed and judged.
 
     python benchmarks/null_studies.py RECORDS [STUDIES [CHOICE]]
 
-Each study is a folder of its own. Both arms are one and the same: each picks its own of seven
-learning rates by 3 or 6 tuning seeds, and is judged at 5, 10, or after looks at 5, 8 and 12 verdict
-seeds. What trains them draws its losses from the curves of two kept studies (as `choice.py` does),
-so that a study takes a second; all else is what `paribus.run`, `analyse` and `decide` do for every
-trainer. Printed of every cell, in per cent with 95% intervals: how often p is at most 5%, and how
-often each word is said. RECORDS, JSON lines, has every study; run again, it goes on.
+Each study has a separate results folder and two identical arms. Each arm selects one of seven
+learning rates on 3 or 6 tuning seeds; the verdict uses 5 or 10 seeds, or interim analyses at 5, 8
+and 12 seeds. The trainer samples losses from the curves of two archived studies (as in
+`choice.py`), so a study takes a second; `paribus.run`, `analyse` and `decide` are used as they are.
+The output is the rate of p <= 5% with 95% intervals, and the rate of each verdict label, in per
+cent. RECORDS is a JSON Lines file with all studies, from which an interrupted run resumes.
 """
 
 import json
@@ -64,7 +64,7 @@ tuning = {{ seeds = {tuning}, select = "loss", grid = {{ "drawn.rate" = {rates} 
 
 
 def study(cell: tuple[str, int, str, str, int]) -> tuple[str, float | None, int]:
-    """Run one study whole; returns its word, its p and at how many seeds it was decided."""
+    """Run one study; return its verdict label, p-value and number of seeds."""
     regime, tuning, seeds, choice, number = cell
     home = Path(tempfile.mkdtemp())
     os.environ["PARIBUS_LEDGER"] = str(home / "ledger")
@@ -96,7 +96,7 @@ def study(cell: tuple[str, int, str, str, int]) -> tuple[str, float | None, int]
 
 
 def main() -> None:
-    """Run what is missing, cell after cell in turn, and print the table."""
+    """Run the missing studies, alternating between settings, and print the table."""
     records = Path(sys.argv[1])
     studies = int(sys.argv[2]) if len(sys.argv) > 2 else 500
     choice = sys.argv[3] if len(sys.argv) > 3 else "with_lack_of_fit"
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def told(cell: tuple[str, int, str, str], found: list[tuple[str, float | None, int]]) -> str:
-    """Return the line of a cell."""
+    """Format the results for one setting as a line of text."""
     from scipy.stats import binomtest
 
     regime, tuning, seeds, choice = cell

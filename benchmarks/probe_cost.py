@@ -1,10 +1,10 @@
-"""What the probes cost: training with all of them at their default cadence against none, in turn.
+"""Benchmark of the probes' overhead: training with all default probes, and without probes.
 
-python benchmarks/probe_cost.py [--rounds N] [--steps N]
+    python benchmarks/probe_cost.py [--rounds N] [--steps N]
 
-Two stacks of the flagship's shape take turns of N steps on one thread, on the same batches, and are
-charged processor time, which other programs disturb less than the clock. Then each probe is timed
-alone, as a share of a bare step at its cadence.
+Two trainers with the model of `quickstart` alternate every N steps, on one thread and the same
+batches. CPU time is measured, because other programs affect it less than wall time. Each probe is
+also timed alone; its cost is reported as a share of a training step without probes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def seconds(stack: Trainer, steps: int) -> float:
 
 
 def measured_alone(stack_with: Callable[[Sequence[Probe]], Trainer], probe: Probe) -> float:
-    """Median seconds of one measurement."""
+    """Return the median CPU time of one measurement, in seconds."""
     taken: list[float] = []
 
     def timed(view: StepView) -> torch.Tensor:

@@ -1,10 +1,10 @@
-"""What reading finished runs takes: seconds for a GB, and memory, of each form of file.
+"""Benchmark of reading finished runs: time per GB and memory for each file format.
 
     python benchmarks/reading.py [MB]
 
-Files of MB megabytes in all (60 by default) are made of random numbers, for each form, and read
-three times; the least is printed. Last come the seconds of a processor of a whole
-`paribus judge` of ten runs, and of a table of 1,000, from the command to the card.
+For each format, files of MB megabytes in total (60 by default) are generated from random numbers
+and read three times; the minimum is printed. The CPU time of the command `paribus judge` is then
+measured for tables of ten and 1,000 runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RNG = np.random.default_rng(0)
 
 
 def table(home: Path, size: int) -> Iterator[Path]:
-    """Make a CSV file of 1 MB for each run, with a curve in three columns."""
+    """Generate one CSV file of 1 MB per run, with a curve in three columns."""
     for number in range(max(size // 10**6, 1)):
         losses = RNG.normal(3, 0.1, 45_000)
         rows = (f"{at},{loss:.6f},{0.1 / (1 + at):.6f}\n" for at, loss in enumerate(losses))
@@ -42,7 +42,7 @@ def table(home: Path, size: int) -> Iterator[Path]:
 
 
 def long_table(home: Path, size: int) -> Iterator[Path]:
-    """Make one CSV file of ten runs, in six columns."""
+    """Generate one CSV file with ten runs and six columns."""
     path, n = home / "runs.csv", size // 400
     with path.open("w") as file:
         file.write("variant,seed,step,loss,lr,host\n")
@@ -56,7 +56,7 @@ def long_table(home: Path, size: int) -> Iterator[Path]:
 
 
 def lines(home: Path, size: int, n_files: int = 1) -> Iterator[Path]:
-    """Make logs of nanoGPT, with a line of 50 bytes for each step."""
+    """Generate nanoGPT logs with a line of 50 bytes per step."""
     n = size // 50 // n_files
     for number in range(n_files):
         losses = RNG.normal(3, 0.1, n)
@@ -71,12 +71,12 @@ def lines(home: Path, size: int, n_files: int = 1) -> Iterator[Path]:
 
 
 def many_lines(home: Path, size: int) -> Iterator[Path]:
-    """Make 1,000 logs of nanoGPT."""
+    """Generate 1,000 nanoGPT logs."""
     yield from lines(home, size, 1_000)
 
 
 def trainer_state(home: Path, size: int) -> Iterator[Path]:
-    """Make a trainer_state.json of 1.2 MB for each run, as the Hugging Face Trainer does."""
+    """Generate one trainer_state.json of the Hugging Face Trainer (1.2 MB) per run."""
     for number in range(max(size // 1_200_000, 1)):
         history = [
             {
@@ -96,7 +96,7 @@ def trainer_state(home: Path, size: int) -> Iterator[Path]:
 
 
 def events(home: Path, size: int) -> Iterator[Path]:
-    """Make an event file of 1 MB for each run, with one scalar."""
+    """Generate one TensorBoard event file of 1 MB per run, with one scalar."""
     protos: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
     for number in range(max(size // 10**6, 1)):
         path = home / f"seed_{number}" / "events.out.tfevents.1.h"
@@ -111,7 +111,7 @@ def events(home: Path, size: int) -> Iterator[Path]:
 
 
 def measured(make: Callable[[Path, int], Iterator[Path]], size: int) -> str:
-    """Return what reading these files takes, in words; in a process of its own, for its memory."""
+    """Measure reading files in this process; return CPU time, wall time and memory as text."""
     is_long = make is long_table
     is_table = make in (table, long_table)
     section = RunsSection(arm="variant" if is_long else "arm", step="step" if is_table else "")
@@ -127,12 +127,12 @@ def measured(make: Callable[[Path, int], Iterator[Path]], size: int) -> str:
             waited.append(time.perf_counter() - began)
             assert reading.runs and not reading.refused, reading.counts
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    a_gb = f"{min(taken) / n * 1e9:.1f} s of processors a GB, {min(waited) / n * 1e9:.1f} s a GB"
-    return f"{n / 1e6:.0f} MB, {a_gb}, {(after - before) / 1024:.0f} MiB more"
+    a_gb = f"{min(taken) / n * 1e9:.1f} CPU s/GB, {min(waited) / n * 1e9:.1f} s/GB"
+    return f"{n / 1e6:.0f} MB, {a_gb}, {(after - before) / 1024:.0f} MiB of memory"
 
 
 def card(n_runs: int) -> float:
-    """Return the processor seconds of `paribus judge` of a table of so many runs."""
+    """Return the CPU time in seconds of `paribus judge` on a table of `n_runs` runs."""
     with tempfile.TemporaryDirectory() as home:
         path = Path(home, "runs.csv")
         rows = (f"{'new' if at % 2 else 'base'},{3 + RNG.normal() / 100}\n" for at in range(n_runs))
@@ -155,7 +155,7 @@ FORMS |= {"trainer_state": trainer_state, "events": events}
 
 
 def main() -> None:
-    """Measure every form, each in a process of its own, and print a line for each."""
+    """Measure each format in a separate process, and print a line per format."""
     size = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 60_000_000
     if len(sys.argv) > 2:
         print(f"{sys.argv[2]}: {measured(FORMS[sys.argv[2]], size)}")
@@ -163,7 +163,7 @@ def main() -> None:
     for name in FORMS:
         subprocess.run([sys.executable, __file__, str(size / 1e6), name], check=True)
     for n_runs in (10, 1_000):
-        print(f"judge, {n_runs:,} runs: {card(n_runs):.2f} s of a processor")
+        print(f"judge, {n_runs:,} runs: {card(n_runs):.2f} CPU s")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Recorded studies of any size, without training: valid records, made from those of one trial.
+"""Generation of synthetic results folders of any size, without training.
 
-A small study is run in earnest once, one arm and one seed. Every trial of a made study has its
-records, written by paribus's own writers with other numbers: scores, losses and probes are moved
-by noise that follows from (arm, seed), some answers are turned, and digests are those of the seed.
-A made folder passes every check of its readers, and of `paribus verify` all but the one that draws
-initial values anew.
+A small study with one arm and one seed is trained as a template. Synthetic trials contain the
+template's records with other numbers: scores, losses and probes are multiplied by noise that is a
+function of (arm, seed), some answers are flipped, and digests depend on the seed. A synthetic
+folder passes all checks by readers and `paribus verify`, except the recomputation of initial
+values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ EFFECT = 0.002  # of an arm over the one before it, in the same unit
 
 
 def made_study(n_trials: int, n_arms: int) -> Study:
-    """Return a study of `n_trials` trials; arms differ in their learning rates."""
+    """Create a study with `n_trials` trials, whose arms differ in their learning rates."""
     rate = "training.optimizer.learning_rate"
     arms: dict[str, Any] = {"baseline": {}}
     for i in range(1, n_arms):
@@ -69,7 +69,7 @@ def made_study(n_trials: int, n_arms: int) -> Study:
 
 
 def train_template(path: Path) -> Results:
-    """Return the one real trial, in the results folder `path`; kept if it is there."""
+    """Train the template trial in the results folder `path`, unless it is finished."""
     alone = {"decision": {"unreachable": "accept"}}  # nothing is compared
     study = parse_study(TEMPLATE | alone, folder=Path())
     if not ResultsFolder(path).trial("baseline", 1).is_finished:
@@ -78,7 +78,7 @@ def train_template(path: Path) -> Results:
 
 
 def make(path: Path, study: Study, template: Results, *, leave: int = 0) -> None:
-    """Write a results folder of `study` to `path`, its last `leave` trials unfinished."""
+    """Write a synthetic results folder to `path`, leaving the last `leave` trials unfinished."""
     sync, os.fsync = os.fsync, lambda file: None  # no made record has to survive a power cut
     try:
         _make(ResultsFolder(path), study, template, leave)
@@ -135,7 +135,7 @@ def _noise(arm: str, seed: int, what: str) -> float:
 
 
 class _Trial:
-    """The records of the template, read once."""
+    """Records of the template trial, and a writer of synthetic trials."""
 
     def __init__(self, template: Results) -> None:
         (trial,) = template.finished
@@ -150,7 +150,7 @@ class _Trial:
         self.weights = trial.read_weights()
 
     def write(self, trial: TrialFolder, setting: dict[str, Any], effect: float) -> None:
-        """All records of one trial, and their seal."""
+        """Write all records of a synthetic trial, and its manifest."""
         rng = stream(trial.seed, trial.arm, "recorded")
         # Of one seed, arms have most of their noise in common.
         shared = SPREAD * stream(trial.seed, "luck").normal()
@@ -178,11 +178,11 @@ class _Trial:
         trial.finish()
 
     def _right(self, luck: float) -> int:
-        """Tokens that are predicted right: fewer where the loss is higher."""
+        """Return the number of correctly predicted tokens, which decreases with the loss."""
         return round(self.json["evaluation"]["correct"] * (2 - luck))
 
     def _moved(self, name: str, factors: Mapping[str, float], rng: np.random.Generator) -> pa.Table:
-        """Return a table with these columns multiplied; single steps have noise of their own."""
+        """Return a table with columns multiplied by `factors`, and noise added to single steps."""
         table, arrays = self.tables[name], []
         for field in table.schema:
             column = table[field.name]
@@ -199,7 +199,7 @@ class _Trial:
         return pa.table(arrays, schema=table.schema)
 
     def _measures(self, luck: float, right: int) -> pa.Table:
-        """evaluation.parquet: values moved alike, but what follows from the loss or a count."""
+        """Return evaluation.parquet with scaled values, and perplexity and accuracy recomputed."""
         rows = self.tables["evaluation"].to_pylist()
         for row in rows:
             if row["measure"] == "validation_perplexity":
@@ -211,7 +211,7 @@ class _Trial:
         return pa.Table.from_pylist(rows, schema=self.tables["evaluation"].schema)
 
     def _scores(self, luck: float, right: int, cells: pa.Table) -> dict[str, Any]:
-        """evaluation.json, as the tables of the trial have it."""
+        """Return the content of evaluation.json, consistent with the trial's tables."""
         scores = dict(self.json["evaluation"])
         for name in ("loss_sum_nats", "validation_loss", "bits_per_character"):
             scores[name] *= luck
@@ -226,14 +226,14 @@ class _Trial:
         return scores | {"macro_accuracy": math.fsum(means) / len(means)}
 
     def _items(self, rng: np.random.Generator) -> pa.Table:
-        """Return the answers, a tenth of which are turned."""
+        """Return the answers to questions, with a tenth of them flipped."""
         table = self.tables["items"]
         right = table["correct"].to_numpy() ^ (rng.random(len(table)) < 0.1)
         i = table.schema.get_field_index("correct")
         return table.set_column(i, table.schema.field(i), pa.array(right))
 
     def _cells(self, items: pa.Table) -> pa.Table:
-        """Return a row per task and shots, as the answers have it."""
+        """Return a table with the accuracy per task and number of shots."""
         counts: dict[tuple[str, int], int] = {}
         names, shots = items["task"].to_pylist(), items["shots"].to_pylist()
         for task, n, right in zip(names, shots, items["correct"].to_pylist(), strict=True):
@@ -246,8 +246,7 @@ class _Trial:
 
 
 def _drawn(initial: dict[str, dict[str, Any]], seed: int) -> dict[str, dict[str, Any]]:
-    """Return initial values by parameter; those that are drawn have another digest for every
-    seed."""
+    """Return records of initial values, with seed-specific digests for random parameters."""
     return {
         name: about | ({"sha256": _digest(name, seed)} if "normal" in about["rule"] else {})
         for name, about in initial.items()

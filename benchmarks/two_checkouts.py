@@ -1,11 +1,11 @@
-"""Training steps of two checkouts in turn: is one slower than the other?
+"""Benchmark of training speed in two checkouts of paribus.
 
     git worktree add /tmp/before COMMIT
     python benchmarks/two_checkouts.py --before /tmp/before/src [--rounds N] [--steps N]
 
-A process of each trains one arm on one thread. In every round each makes as many steps, one after
-the other, and who begins alternates. Charged is processor time, which other programs disturb less
-than the clock. Printed is the median over rounds of the ratio of tokens per second, now to before.
+One single-threaded process per checkout trains an arm. In each round, both run the same number of
+steps, in alternating order. CPU time is measured, because other programs affect it less than wall
+time. The output is the median over rounds of the ratio of tokens per second, current to previous.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CASES = {  # overrides, replicas, compiled kernels
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--before", type=Path, required=True, help="src of another checkout")
+    parser.add_argument("--before", type=Path, required=True, help="src of the old checkout")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5)
     given = parser.parse_args()

@@ -1,18 +1,17 @@
-"""Training tokens per second of a whole study: paribus against an unmodified nanoGPT.
+"""Benchmark of training throughput: paribus against an unmodified nanoGPT.
 
     python benchmarks/versus_nanogpt.py --nanogpt PATH
 
-Both train the flagship shape (n_layer 8, n_head 8, d_model 128, context 128, batch 16, no compile)
-with the same tokens, AdamW and clipping, all cores each, in turn on the same machine, with every
-stepwise measurement of paribus on. nanoGPT is in float32, paribus in what `quickstart` means there:
-bfloat16 where the processor has it, or what `--precision` says. Rounds alternate, because absolute
-times drift; the ratio is of medians over rounds.
+Both train a model with n_layer 8, n_head 8, d_model 128, context 128 and batch size 16, without
+compilation, on the same tokens, with AdamW and gradient clipping, using all cores. All per-step
+measurements of paribus are enabled. nanoGPT uses float32; paribus uses bfloat16 if the processor
+supports it, or `--precision`. Rounds alternate, because absolute times drift. Ratios are those of
+medians over rounds.
 
-- nanoGPT: its model and optimizer, its training loop without logging and evaluation, PyTorch's own
-  threads on all cores.
-- nanoGPT, one thread x cores: what a careful user would do by hand: as many one-thread processes
-  as there are cores, trained at once.
-- paribus: one worker per core, one trial each, as `paribus run` does it.
+- nanoGPT: its model, optimizer and training loop, without logging and evaluation, with PyTorch's
+  default number of threads.
+- nanoGPT, one thread x cores: one single-threaded process per core, all training concurrently.
+- paribus: one worker per core with one trial each, as in `paribus run`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ TOKENS_PER_STEP = SHAPE["batch_size"] * SHAPE["seq_len"]
 
 
 def train_nanogpt(path: Path, threads: int, steps: int, start: object, seconds: object) -> None:
-    """nanoGPT's train.py for `steps` steps, timed after the warm-up."""
+    """Run nanoGPT's training loop for `steps` steps, timed after a warm-up."""
     sys.path.insert(0, str(path))
     import numpy as np
     import torch
@@ -83,7 +82,7 @@ def train_nanogpt(path: Path, threads: int, steps: int, start: object, seconds: 
 
 
 def train_paribus(precision: str | None, steps: int, start: object, seconds: object) -> None:
-    """One worker's engine for `steps` steps, every probe on, timed after the warm-up."""
+    """Train one trial with all probes for `steps` steps, timed after a warm-up."""
     import torch
 
     from paribus.engine.data import load_dataset
@@ -116,7 +115,7 @@ def _timed(step: Callable[[], None], steps: int, start: object, seconds: object)
 
 
 def tokens_per_second(target: Callable[..., None], n: int, steps: int, *arguments: object) -> tuple:
-    """(tokens/s of `n` processes that run `target` at once, the largest memory of one in bytes)."""
+    """Run `target` in `n` processes; return tokens/s and the peak memory per process in bytes."""
     context = multiprocessing.get_context("spawn")
     start, seconds = context.Barrier(n), context.Queue()
     processes = [
@@ -135,13 +134,13 @@ def tokens_per_second(target: Callable[..., None], n: int, steps: int, *argument
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nanogpt", type=Path, required=True, help="an unmodified checkout")
+    parser.add_argument("--nanogpt", type=Path, required=True, help="unmodified checkout")
     parser.add_argument("--steps", type=int, default=20, help="timed steps per process and round")
-    parser.add_argument("--precision", choices=["bfloat16", "float32"], help="of paribus")
+    parser.add_argument("--precision", choices=["bfloat16", "float32"], help="for paribus")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if not (arguments.nanogpt / "model.py").is_file():
-        parser.error(f"{arguments.nanogpt} has no model.py: name a nanoGPT checkout")
+        parser.error(f"{arguments.nanogpt} has no model.py; pass a nanoGPT checkout")
     path, cores = arguments.nanogpt.resolve(), len(os.sched_getaffinity(0))
     contenders = {
         "nanoGPT": (train_nanogpt, 1, (path, cores)),

@@ -1,12 +1,12 @@
-"""From the command to the report and the paper: where the time of a whole study goes.
+"""Benchmark of a whole study, from the command to the report: wall time by phase.
 
     python benchmarks/whole_way.py [STUDY] [--workers N] [--set key=value ...]
 
-Runs `paribus run` in a folder of its own and reads the clock off its records: when the first trial
-of all began (of the tuning, where there is one), what training, held-out evaluation and tasks took
-in every trial, when the last trial was sealed, when the arms had been timed in turn, and when
-report and paper were there. Each part is printed in seconds of wall time and as a share of the
-whole; what workers do side by side is their sum over the number of workers.
+The script runs `paribus run` in a temporary folder, and derives the phases from recorded times and
+file modification times: start-up, training, held-out evaluation and tasks (including tuning
+trials), speed measurement, and report. Each phase is printed in seconds of wall time and as a share
+of the total. Phases that workers execute in parallel are summed and divided by the number of
+workers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRIALS = "**/trials/*/*/"  # those of the tuning too
 
 
 def run(study: str, workers: int, overrides: list[str], results: Path) -> tuple[float, float]:
-    """(when the command was given, when it was done)."""
+    """Run a study; return the times at which the command started and ended, in seconds."""
     command = [sys.executable, "-m", "paribus", "run", study, "--workers", str(workers)]
     command += ["--results", str(results), *(word for one in overrides for word in ("--set", one))]
     began = time.time()
@@ -34,7 +34,7 @@ def run(study: str, workers: int, overrides: list[str], results: Path) -> tuple[
 
 
 def parts(results: Path, workers: int, began: float, ended: float) -> dict[str, float]:
-    """Seconds of wall time by part, in the order of the way; they sum to the whole."""
+    """Return the wall time of each phase in seconds, in order; the sum is the total time."""
 
     def first(pattern: str) -> float:
         return min(path.stat().st_mtime for path in results.glob(pattern))
@@ -53,13 +53,13 @@ def parts(results: Path, workers: int, began: float, ended: float) -> dict[str, 
     started, trained = first(TRIALS + "initial.json"), last(TRIALS + "manifest.json")
     timed = last("throughput.parquet")
     return {
-        "start, to the first step": started - began,
+        "start-up, before the first step": started - began,
         "training": shared["training"],
         "held-out evaluation": shared["evaluation"],
         "tasks": shared["task"],
-        "records, and workers that wait for the last": trained - started - sum(shared.values()),
-        "timing the arms in turn": timed - trained,
-        "analysis, report and paper": ended - timed,
+        "writing records, and idle workers": trained - started - sum(shared.values()),
+        "speed measurement": timed - trained,
+        "analysis, page and PDF": ended - timed,
     }
 
 
@@ -77,10 +77,10 @@ def main() -> None:
     print(f"{arguments.study}, {arguments.workers} workers, {len(os.sched_getaffinity(0))} cores")
     for name, seconds in found.items():
         print(f"{name:46} {seconds:7.1f} s  {seconds / whole:5.1%}")
-    print(f"{'the whole way':46} {whole:7.1f} s")
-    start, training = found["start, to the first step"], found["training"] / whole
-    print(f"wanted: at most {FIVE_MINUTES:.0f} s, training at least {TRAINING_SHARE:.0%} of it,")
-    print(f"        the first step within {START_SECONDS:.0f} s")
+    print(f"{'total':46} {whole:7.1f} s")
+    start, training = found["start-up, before the first step"], found["training"] / whole
+    print(f"targets: at most {FIVE_MINUTES:.0f} s, training at least {TRAINING_SHARE:.0%} of it,")
+    print(f"         first step within {START_SECONDS:.0f} s")
     print(json.dumps({"seconds": found, "whole": whole, "training": training, "start": start}))
 
 

@@ -1,13 +1,13 @@
-"""Whether what is done to embeddings depends on the budget, of two studies that differ in it.
+"""Interaction between embedding treatments and training budget, from two studies.
 
     python studies/budget.py studies/embedding-factorial studies/embedding-factorial-long
 
-writes budget.json beside this file. For each treatment the mean effect of its four cells after
-1,500 iterations minus that after 300, seed by seed, with the errors of seeds, pages and both
-choices of rates; p by Holm's method over the five treatments. This was registered in `factorial.md`
-before the first trial of either half. What was not, and has p that is not adjusted: the mean effect
-of three cells, without the tied one that has no warmup, and the effect in each cell by itself. Each
-change is its mean and the ends of its interval.
+writes budget.json to the folder of this script. For each treatment, the effect is averaged over
+four cells, and the value after 300 iterations is subtracted from that after 1,500, paired by seed.
+Standard errors include seeds, pages and both selections of learning rates; p-values are adjusted by
+Holm's method over the five treatments. This analysis was registered in `factorial.md` before the
+first trial. Not registered, with unadjusted p-values: the mean over three cells (without the cell
+"tied, no warmup"), and single cells. Changes are stored as [mean, low, high].
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ METRIC = "validation_loss"
 
 
 class Half:
-    """The effects of one budget."""
+    """Effects in one of the two studies, which differ in their budgets."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -48,8 +48,7 @@ class Half:
         self.seeds = set.intersection(*(set(one.seeds) for one in primary))
 
     def effect(self, arms: list[str], seeds: tuple[int, ...]):
-        """Return [seeds, pages] of the baselines and of the arms, each the mean over `arms`, and
-        the SD that comes from the choice of their rates."""
+        """Return mean scores [seeds, pages] of references and arms, and the error from tuning."""
         study, metric = self.analysis.study, self.analysis.metrics[METRIC]
         pairs = [(study.reference(arm), arm) for arm in arms]
         scores = [Items(self.table, metric, pair, seeds).scores() for pair in pairs]
@@ -62,7 +61,7 @@ class Half:
 
 
 def change(halves: tuple[Half, Half], arms: list[str]) -> Decided:
-    """Return by how much the mean effect of `arms` is larger after the larger budget."""
+    """Return the change in the mean effect of `arms` from the smaller to the larger budget."""
     seeds = tuple(sorted(halves[0].seeds & halves[1].seeds))
     (base, arm, error), (later_base, later_arm, later) = (
         half.effect(arms, seeds) for half in halves
@@ -87,7 +86,7 @@ REGISTERED = "all cells"
 
 
 def changes(short: Path, long: Path) -> dict[str, list[float] | float]:
-    """Return each change by the treatment and its cells, and after it its p."""
+    """Return the changes and p-values, keyed by treatment and group of cells."""
     halves = Half(load_results(short)), Half(load_results(long))
     found: dict[str, list[float] | float] = {}
     for group, cells in GROUPS.items():

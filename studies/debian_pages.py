@@ -1,11 +1,11 @@
-"""Texts of studies: the pages of a Debian package, as characters of ASCII.
+"""Conversion of the HTML pages of a Debian package to ASCII text for studies.
 
     apt-get download anarchism
     python studies/debian_pages.py anarchism_15.3-3_all.deb studies/faq
 
-writes `train.txt`, and a folder each of documents for validation and for the sealed test part. A
-document is a page. Of the long ones some are sealed and some validate, by their beginning, so that
-none outweighs the others; the rest of these pages is not read. All other pages are trained on.
+writes `train.txt` and two folders with documents for the validation and test splits. Each document
+is a page. Every n-th long page is used for testing or validation; only its beginning is used, so
+that documents have similar lengths, and the rest is discarded. All other pages are for training.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 
 class Pages(NamedTuple):
-    """How the text of a package is made, and its SHA-256: that of all parts, one after the other.
+    """Conversion settings for a package, and the SHA-256 digest of the concatenated splits.
 
-    `sealed` and `validation` are (first, every, characters) of the pages of at least `least`.
-    Pages in a folder called `without` are not read.
+    `sealed` (test) and `validation` are (first, every, characters): a slice of the pages with at
+    least `least` characters, and the number of characters used. Folders `without` are excluded.
     """
 
     package: str
@@ -92,7 +92,7 @@ PLAIN |= {"\u2026": "...", "\u2013": "-", "\u2014": "-"}
 
 
 class Text(HTMLParser):
-    """The text of a page, a line for each block."""
+    """HTML parser that extracts the text of a page, with one line per block element."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -100,22 +100,22 @@ class Text(HTMLParser):
         self.hidden = 0
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Begin a line with a block."""
+        """Start a new line at the start of a block element."""
         self.hidden += tag in HIDDEN
         self.parts += ["\n"] if tag in BLOCKS else []
 
     def handle_endtag(self, tag: str) -> None:
-        """End a line with a block."""
+        """Start a new line at the end of a block element."""
         self.hidden -= tag in HIDDEN and self.hidden > 0
         self.parts += ["\n"] if tag in BLOCKS else []
 
     def handle_data(self, data: str) -> None:
-        """Keep what is shown, with single spaces."""
+        """Append visible text, collapsing whitespace."""
         self.parts += [] if self.hidden else [re.sub(r"\s+", " ", data)]
 
 
 def page(html: str) -> str:
-    """Return the text of a page in ASCII, with empty lines between blocks."""
+    """Convert a page to ASCII text, with empty lines between block elements."""
     parser = Text()
     parser.feed(html)
     lines = "\n".join(line.strip() for line in "".join(parser.parts).split("\n"))
@@ -125,7 +125,7 @@ def page(html: str) -> str:
 
 
 def parts_of(pages: dict[str, str], made: Pages) -> dict[str, str]:
-    """Return the texts by the file that each is written to."""
+    """Split pages into training, validation and test texts, keyed by output file."""
     long = [name for name, text in pages.items() if len(text) >= made.least]
     held_out = {}
     for part, (first, every, length) in (("sealed", made.sealed), ("validation", made.validation)):
@@ -136,11 +136,11 @@ def parts_of(pages: dict[str, str], made: Pages) -> dict[str, str]:
 
 
 def main(package: Path, folder: Path) -> None:
-    """Write the three parts. Exits where the package or the text is another."""
+    """Write the three splits. Exit if the package is unknown or the text's digest differs."""
     made = TEXTS.get(hashlib.sha256(package.read_bytes()).hexdigest())
     if made is None:
         known = ", ".join(one.package for one in TEXTS.values())
-        sys.exit(f"{package} is none of {known}, of which texts are made")
+        sys.exit(f"{package} is not a known package; download one of {known}")
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(["dpkg-deb", "-x", str(package), scratch], check=True)
         files = [file for file in Path(scratch).rglob(made.files) if made.without not in file.parts]
@@ -154,16 +154,16 @@ def main(package: Path, folder: Path) -> None:
     digest = hashlib.sha256("".join(parts.values()).encode()).hexdigest()
     if digest != made.text_sha256:
         sys.exit(
-            f"the text has the digest {digest}, not {made.text_sha256}: this Python reads HTML "
-            "otherwise"
+            f"the text's digest {digest} differs from {made.text_sha256}, because this Python "
+            "version parses HTML differently; use another version"
         )
     for name, text in parts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
     n = {part: sum(name.startswith(part) for name in parts) for part in ("sealed", "validation")}
     print(
-        f"{len(parts['train.txt']):,} characters to train on, {n['sealed']} sealed documents, "
-        f"{n['validation']} for validation"
+        f"{len(parts['train.txt']):,} characters for training, {n['sealed']} test documents, "
+        f"{n['validation']} validation documents"
     )
 
 

@@ -1,10 +1,10 @@
-"""Print every effect of both halves of the factorial with and without lack of fit in its interval.
+"""Effects of the embedding factorial, with and without lack of fit in their intervals.
 
     python studies/lack_of_fit.py
 
-Both halves were registered with `inference.choice = "propagated"`: their intervals include that
-other tuning seeds would have chosen another learning rate. They do not include that the loss curve
-is not a parabola. docs/explanation/tuning.md summarises it.
+Both halves of the study were registered with `inference.choice = "propagated"`: intervals include
+the error of the selected learning rate, but not the error of approximating the loss curve by a
+parabola (lack of fit). docs/explanation/tuning.md summarises the results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEAD = (
 
 
 def rows(iterations: str, name: str) -> list[str]:
-    """Return the table rows of one half."""
+    """Format the effects of one half of the study as Markdown table rows."""
     registered = analyse(load_results(HERE / name))
     wider = with_lack_of_fit(registered)
     lines = []
@@ -41,7 +41,7 @@ def rows(iterations: str, name: str) -> list[str]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the Markdown table."""
     print("\n".join(HEAD))
     for iterations, name in HALVES.items():
         print("\n".join(rows(iterations, name)), flush=True)

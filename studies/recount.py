@@ -1,14 +1,14 @@
-"""The numbers of the factorial, computed a second time from its records, without paribus.
+"""Independent recomputation of the embedding factorial's results, without paribus.
 
     paribus report studies/embedding-factorial             # writes analysis.json
     cp -r studies/embedding-factorial SHORT
     tar -xf SHORT/records.tar.xz -C SHORT                  # LONG likewise
     python studies/recount.py SHORT LONG                   # exits with 1 if a number differs
 
-Of every effect, interaction and change by budget that was asked (analysis.json, budget.json): the
-mean over seeds of the difference in nats/token over the sealed pages, its standard error from
-seeds, pages and the choice of the learning rates, and p by Holm's method. The choice of rates is
-drawn anew with another generator, so that errors agree to some per cent only.
+For each effect, interaction and change between budgets in analysis.json and budget.json, the script
+recomputes the mean difference in nats/token over the test pages, its standard error (from seeds,
+pages and the selected learning rates) and the Holm-adjusted p-value. The error of the selected
+rates is resampled with a different generator, so standard errors agree only to a few per cent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CLOSE, ALIKE = 1e-9, 0.1
 
 
 def pages(trial: Path) -> np.ndarray:
-    """[I] a score for each page, whose mean is the loss of all (Cochran 1977, section 6.4)."""
+    """Return linearised scores of pages [I] with the total loss as mean (Cochran 1977, 6.4)."""
     table = pq.read_table(trial / "blocks.parquet")
     nats, n = (table[name].to_numpy().astype(float) for name in ("loss_sum_nats", "predicted"))
     ratio = nats.sum() / n.sum()
@@ -49,7 +49,7 @@ def pages(trial: Path) -> np.ndarray:
 
 
 def tuning(results: Path, arms: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By arm: rates [K], ascending, and the tuning losses [K, T]; NaN where one diverged."""
+    """Return {arm: (ascending rates [K], tuning losses [K, T])}; diverged trials are NaN."""
     plan = json.loads((results / "tuning.json").read_text())
     rates = [one[RATE] for one in plan["candidates"]]
     seeds = plan["seeds"]
@@ -62,25 +62,25 @@ def tuning(results: Path, arms: list[str]) -> dict[str, tuple[np.ndarray, np.nda
 
 
 def best(losses: np.ndarray) -> int:
-    """Return the place of the best rate of those that diverged least."""
+    """Return the index of the rate with the fewest diverged trials, then the lowest mean loss."""
     lost, means = np.isnan(losses).sum(1), np.nanmean(losses, 1)
     return int(np.lexsort((means, lost))[0])
 
 
 def three(rates: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return logarithms of the best rate and of its neighbours, and their losses."""
+    """Return the logarithms and losses of the best rate and its two neighbours."""
     at = min(max(best(losses), 1), len(rates) - 2)
     return np.log(rates[at - 1 : at + 2]), losses[at - 1 : at + 2]
 
 
 def residual_variance(losses: np.ndarray) -> float:
-    """After the effects of rates and of seeds."""
+    """Return the residual variance after additive rate and seed effects."""
     rest = losses - losses.mean(0) - losses.mean(1, keepdims=True) + losses.mean()
     return float((rest**2).sum() / ((losses.shape[0] - 1) * (losses.shape[1] - 1)))
 
 
 def choice_error(fits: list[tuple[float, np.ndarray, np.ndarray]]) -> float:
-    """SD of the weighted sum over arms of what each loses at the vertex of a redrawn parabola."""
+    """Return the SD of the weighted sum of excess losses at vertices of resampled parabolas."""
     rng = np.random.default_rng(7)
     sd = np.sqrt(np.mean([residual_variance(losses) for _, _, losses in fits]))
     total = np.zeros(DRAWS)
@@ -96,7 +96,7 @@ def choice_error(fits: list[tuple[float, np.ndarray, np.ndarray]]) -> float:
 
 
 def standard_error(delta: np.ndarray, choice: float) -> float:
-    """Of the mean of [S, I] differences: seeds, and pages beyond seeds x pages, and the choice."""
+    """Return the standard error of the mean of `delta` [S, I] for seeds, pages and tuning."""
     n_seeds, n_pages = delta.shape
     rest = delta - delta.mean(0) - delta.mean(1, keepdims=True) + delta.mean()
     both = (rest**2).sum() / ((n_seeds - 1) * (n_pages - 1))
@@ -106,7 +106,7 @@ def standard_error(delta: np.ndarray, choice: float) -> float:
 
 
 class Half:
-    """One budget: what was asked, and what it is computed from."""
+    """One half of the study (one budget): registered contrasts, scores and tuning losses."""
 
     def __init__(self, results: Path) -> None:
         study = json.loads((results / "study.json").read_text())
@@ -125,7 +125,7 @@ class Half:
         }
 
     def effect(self, of: list[str], than: list[str]) -> dict[str, float]:
-        """Return the weight of every arm in the mean effect of some minus that of others."""
+        """Return the arms' weights in the mean effect of `of` minus the mean effect of `than`."""
         weights: dict[str, float] = {}
         for side, sign in ((of, 1.0), (than, -1.0)):
             for arm in side:
@@ -134,34 +134,34 @@ class Half:
         return {arm: weight for arm, weight in weights.items() if abs(weight) > 1e-12}
 
     def delta(self, weights: dict[str, float], seeds: list[int]) -> np.ndarray:
-        """[S, I] the weighted sum of scores."""
+        """Return the weighted sum of the arms' scores, [S, I]."""
         return sum(w * np.stack([self.scores[arm][s] for s in seeds]) for arm, w in weights.items())
 
     def choice(self, weights: dict[str, float]) -> float:
-        """Return the SD of it that is of choosing rates."""
+        """Return the standard error due to the selection of learning rates."""
         return choice_error([(w, *three(*self.tuned[arm])) for arm, w in weights.items()])
 
 
 def agrees(name: str, delta: np.ndarray, choice: float, says: dict[str, float]) -> bool:
-    """Print a number twice, and return whether it is the same."""
+    """Print an estimate next to the recorded one, and return whether they agree."""
     mean, error = float(delta.mean()), standard_error(delta, choice)
     half, theirs = stats.t.ppf(0.975, len(delta) - 1) * error, (says["high"] - says["low"]) / 2
     agree = abs(mean - says["mean"]) < CLOSE and abs(half / theirs - 1) < ALIKE
     print(
-        f"{name:28} {mean:+.4f} +-{half:.4f}  there {says['mean']:+.4f} +-{theirs:.4f}"
+        f"{name:28} {mean:+.4f} +-{half:.4f}  recorded {says['mean']:+.4f} +-{theirs:.4f}"
         f"{'' if agree else '  DIFFERS'}"
     )
     return agree
 
 
 def p_of(delta: np.ndarray, choice: float) -> float:
-    """Return p, two-sided, of Student's t with one degree of freedom fewer than seeds."""
+    """Return the two-sided p-value of a t-test with n_seeds - 1 degrees of freedom."""
     t = abs(delta.mean()) / standard_error(delta, choice)
     return float(2 * stats.t.sf(t, len(delta) - 1))
 
 
 def family_agrees(ours: dict[str, float], theirs: dict[str, float]) -> Iterator[bool]:
-    """Print p by Holm's method (1979) where it differs, and yield whether each is the same."""
+    """Yield whether each Holm-adjusted p-value agrees, printing those that differ."""
     adjusted, largest = {}, 0.0
     for rank, name in enumerate(sorted(ours, key=lambda name: ours[name])):
         largest = max(largest, min(1.0, (len(ours) - rank) * ours[name]))
@@ -170,12 +170,12 @@ def family_agrees(ours: dict[str, float], theirs: dict[str, float]) -> Iterator[
         here, there = stats.norm.isf(p / 2), stats.norm.isf(theirs[name] / 2)
         agree = abs(here - there) <= ALIKE * max(here, there) + CLOSE
         if not agree:
-            print(f"{name:28} p {p:.4f}  there {theirs[name]:.4f}  DIFFERS")
+            print(f"{name:28} p {p:.4f}  recorded {theirs[name]:.4f}  DIFFERS")
         yield agree
 
 
 def main(*folders: Path) -> int:
-    """Print every number twice, and return 1 where some do not agree."""
+    """Compare all results; return exit code 0 if they agree, else 1."""
     halves, found = [Half(folder) for folder in folders], []
     for half in halves:
         ours: dict[str, float] = {}

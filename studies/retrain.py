@@ -1,13 +1,12 @@
-"""Train one trial of a kept study again, and compare it with what was kept.
+"""Retraining of a trial of an archived study, and comparison with the archived records.
 
     python studies/retrain.py studies/embedding-norm baseline/seed-1
     python studies/retrain.py studies/embedding-factorial none-warm/seed-1 --texts studies
 
 A trial is a pure function of (study, arm, seed): on the same kind of machine, with the same
-software, its weights are the same bytes and its records hold the same values. The digests of all
-of them are in the kept manifest.
-`--texts` is the folder in which the study's texts lie, where the kept study has none of them.
-Exit code 3 where the weights differ.
+software, its weights have the same bytes and its records the same values. The archived manifest
+contains their digests. `--texts` is the folder of the study's texts, if they are not in the
+archive. The exit code is 3 if the weights differ.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ OF_THE_WHOLE = {"environment.json", "trial.json", "schema_version"}
 
 
 def alone(study: Study, arm: str, seed: int, texts: Path | None = None) -> Study:
-    """Return a study of this trial alone, with the values that its tuning chose."""
+    """Return a study with a single trial, which uses the tuned hyperparameters of its arm."""
     if (arm, seed) not in study.trials:
-        raise ParibusError(f"{arm}/seed-{seed} is no trial of '{study.name}'")
+        raise ParibusError(f"'{study.name}' has no trial {arm}/seed-{seed}; correct the name")
     table = study.model_dump(exclude={"tuning", "plan", "stages", "interactions"})
     chosen = study.tuning.chosen.get(arm, {}) if study.tuning else {}
     set_ = study.arms[arm].set | chosen
@@ -41,9 +40,9 @@ def alone(study: Study, arm: str, seed: int, texts: Path | None = None) -> Study
 
 
 def compare(kept: Results, again: Path, arm: str, seed: int) -> dict[str, bool]:
-    """By sealed record, whether both hold the same: of weights the bytes, else every value.
+    """Return {record: whether both trials agree}, comparing the bytes of weights, else values.
 
-    The bytes of a table or of JSON may differ with the version of what writes them.
+    The bytes of tables and JSON files can depend on the version of the library that writes them.
     """
     before, after = (ResultsFolder(path).trial(arm, seed) for path in (kept.path, again))
     sealed, now = before.read_json("manifest.json"), after.read_json("manifest.json")
@@ -61,7 +60,7 @@ def _holds_the_same(name: str, before: TrialFolder, after: TrialFolder) -> bool:
 
 
 def retrain(path: Path, arm: str, seed: int, texts: Path | None = None) -> dict[str, bool]:
-    """Train the trial again in a folder of its own, and `compare`."""
+    """Train a trial again in a temporary folder, and return the result of `compare`."""
     with tempfile.TemporaryDirectory() as scratch:
         kept = load_results(path)
         again = Path(scratch) / "again"
@@ -70,9 +69,9 @@ def retrain(path: Path, arm: str, seed: int, texts: Path | None = None) -> dict[
 
 
 def main() -> int:
-    """Print what is equal; 3 where the weights are not."""
-    parser = argparse.ArgumentParser(description="Train one trial of a kept study again")
-    parser.add_argument("study", type=Path, help="a results folder, or an archive")
+    """Print which records are equal; return exit code 3 if the weights differ, else 0."""
+    parser = argparse.ArgumentParser(description="Retrain a trial of an archived study")
+    parser.add_argument("study", type=Path, help="a results folder or an archive")
     parser.add_argument("trial", help="ARM/seed-N")
     parser.add_argument("--texts", type=Path, help="the folder of the study's texts")
     given = parser.parse_args()

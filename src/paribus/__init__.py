@@ -67,7 +67,7 @@ PROVIDED.update(
 
 
 def __dir__() -> list[str]:
-    """Return the public names without loading them."""
+    """List the public names without importing them."""
     return sorted([*__all__, "__version__"])
 
 

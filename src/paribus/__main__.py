@@ -1,4 +1,4 @@
-"""The command `paribus`, and `python -m paribus`."""
+"""Entry point of `paribus` and `python -m paribus`."""
 
 import gc
 import sys
@@ -9,7 +9,7 @@ COLLECT_AFTER = 200_000
 
 
 def main() -> int:
-    """Run the command line and return the exit code. Ctrl-C is handled during imports too."""
+    """Run the command line and return the exit code, handling Ctrl-C even during imports."""
     gc.set_threshold(COLLECT_AFTER)
     try:
         from paribus.cli import main as run

@@ -1,10 +1,10 @@
-"""Comparison of recorded values with recomputed ones, possibly from another machine.
+"""Comparison of recorded values with values recomputed on any machine.
 
 Discrete values (counts, names, outcomes, digests) must be equal. Floating-point numbers may differ
-by rounding: processors add in different orders, and their exponentials differ in the last bit.
-Over all kept studies and the processors that were tried, the largest relative difference was 3e-13.
-`TOLERANCE` leaves room for problems that are worse conditioned. At most six digits are printed, so
-a change that a reader could see is at least a thousand times larger and is detected.
+by rounding: processors sum in different orders, and their exponentials differ in the last bit. The
+largest relative difference over all archived studies and tested processors was 3e-13; `TOLERANCE`
+is larger to allow for worse-conditioned problems. At most six digits are printed, so any visible
+change is at least a thousand times larger than the tolerance.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TOLERANCE = 1e-9  # of a number, or absolute: the difference of two arms may be 
 def differences(
     stated: Any, fresh: Any, ignored: Collection[str] = (), *, key: str = ""
 ) -> Iterator[str]:
-    """Yield the dotted keys at which two JSON values differ by more than rounding.
+    """Yield the dotted keys at which two JSON values differ by more than rounding errors.
 
     Args:
-        ignored: keys that are not compared, at any depth.
+        ignored: keys to skip, at any depth.
     """
     if isinstance(stated, list | tuple) and isinstance(fresh, list | tuple):
         stated, fresh = dict(enumerate(stated)), dict(enumerate(fresh))
@@ -41,5 +41,5 @@ def differences(
 
 
 def agree(stated: Any, fresh: Any) -> bool:
-    """Return whether two JSON values are equal up to rounding."""
+    """Return whether two JSON values are equal up to rounding errors."""
     return next(differences(stated, fresh), None) is None

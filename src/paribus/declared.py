@@ -1,4 +1,4 @@
-"""Registries of declared objects, and of objects that higher layers provide to lower layers."""
+"""Discovery of objects by type or name, and lazy imports across layers of the package."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DECLARED = "__declared__"
 
 
 def declared(package: str, kind: type[T]) -> dict[str, T]:
-    """Return the instances of `kind` declared in the modules of `package`, keyed by name.
+    """Return the module-level instances of `kind` in a package, keyed by name.
 
-    They are in the order of files and lines.
+    The order is that of files and lines.
     """
     kinds: dict[str, T] = {}
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
@@ -40,14 +40,14 @@ def declared(package: str, kind: type[T]) -> dict[str, T]:
 
 
 def provided(kind: str, name: str) -> Any:
-    """Import the object that `PROVIDED` lists under `kind` and `name`."""
+    """Import and return the object registered in `PROVIDED` under `kind` and `name`."""
     return pkgutil.resolve_name(PROVIDED[kind][name])
 
 
 def homes(file: str) -> dict[str, str]:
-    """Return {name: module} for the imports under `if TYPE_CHECKING` in `file`.
+    """Parse the imports under `if TYPE_CHECKING` in `file`, and return {name: module}.
 
-    Names that are loaded on first use thus need to be listed only once.
+    Lazily imported names thus need to be listed only once.
     """
     tree = ast.parse(Path(file).read_text("utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
@@ -56,9 +56,9 @@ def homes(file: str) -> dict[str, str]:
 
 
 def load_name(name: str, module: str, homes: dict[str, str]) -> Any:
-    """Import the attribute `name` of `module` from the module that `homes` lists for it.
+    """Import attribute `name` for the lazy module `module`, from the module given by `homes`.
 
-    Raises AttributeError if `homes` does not list the name.
+    Raises AttributeError if `name` is not in `homes`.
     """
     if name not in homes:
         raise AttributeError(f"module '{module}' has no attribute '{name}'")

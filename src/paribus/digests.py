@@ -1,4 +1,4 @@
-"""Canonical JSON and digests of records: equal values have equal bytes and equal digests."""
+"""Canonical JSON and SHA-256 digests: equal values have equal bytes and equal digests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 
 
 def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
-    """Return canonical JSON text. Raises ValueError for NaN and infinities.
+    """Serialise a value as canonical JSON. Raises ValueError for NaN and infinities.
 
-    Without `sort_keys` the order of a dict's keys is kept, and is part of the value.
+    If `sort_keys` is False, the order of dict keys is preserved and affects the result.
     """
     text = json.dumps(value, sort_keys=sort_keys, indent=2, ensure_ascii=False, allow_nan=False)
     return text + "\n"
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON types, with null for NaN and infinities.
+    """Convert a value to JSON types, replacing NaN and infinities by None.
 
-    Fields of dataclasses with `repr=False` are excluded.
+    Dataclass fields with `repr=False` are excluded.
     """
     if is_dataclass(value):
         return {key.name: plain(getattr(value, key.name)) for key in fields(value) if key.repr}
@@ -55,9 +55,9 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return {dotted key: (before, after)} for values that differ between two nested dicts.
+    """Compare two nested dicts, and return {dotted key: (before, after)} for differing values.
 
-    Empty tables are ignored: only the keys in the other table differ, not the table itself.
+    An empty dict counts as missing, so only the keys of its nonempty counterpart are returned.
     """
     old, new = (
         {key: value for key, value in flatten(tree).items() if value != {}}
@@ -77,9 +77,9 @@ TRAINS_AND_MEASURES = (
 
 @cache
 def package_digest() -> str:
-    """Return the SHA-256 of the installed source files that train and measure.
+    """Return the SHA-256 of the installed source files for training and evaluation.
 
-    The version alone is not enough, because an edited checkout keeps its version.
+    The version number alone does not identify an edited checkout.
     """
     root = Path(__file__).parent
     total = hashlib.sha256()

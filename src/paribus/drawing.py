@@ -1,7 +1,7 @@
-"""Figures of the report, as declared by trainers, probes and measures.
+"""Specifications of report figures, declared by trainers, probes and measures.
 
-Custom probes and measures declare figures in the same way. A trial records them with the parts of
-its model, so the page and the PDF can be rendered without custom code.
+Custom probes and measures declare figures in the same way. Trials record the specifications, so
+the page and the PDF can be rendered without running custom code.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ PART = "{}"  # of a column: stands for every part
 
 @dataclass(frozen=True, config=DECLARED)
 class Drawing:
-    """A figure of columns recorded by trials.
+    """Specification of a figure that plots columns recorded by trials.
 
     Attributes:
-        column: name of the recorded column, with PART as a placeholder for the part if there are
-            several. A probe or measure omits its own name. Parts of a measure are columns too:
-            PART alone matches all of them, "position {}" those that begin with "position".
-        how: kind of figure. `trend` plots one column over training; `panels` plots one panel for
-            each part; `profile` plots all parts at the end of training, such as depths; `spread`
-            plots the mean and the quantiles q05, q25, q75 and q95 of each part at the end. For a
-            measure, `curve` plots parts by the number in their names, such as a position; `parts`
+        column: name of the recorded column, in which the placeholder PART matches the part (such as
+            a layer). The name of the probe or measure is omitted. Parts of a measure are columns,
+            too: PART alone matches all of them, "position {}" those beginning with "position".
+        how: kind of plot. `trend` plots one column over training; `panels` plots one panel per
+            part; `profile` plots all parts, such as layers, at the end of training; `spread` plots
+            the mean and the quantiles q05, q25, q75 and q95 of each part at the end. For measures,
+            `curve` plots parts against the number in their names, such as a position; `parts`
             plots them side by side; `against` plots them against the same parts of another measure.
-        title: heading of a few words.
+        title: short heading.
         axis: title of the value axis, with the unit.
         section: section of the page.
-        across: title of the horizontal axis: what the parts are, or the other measure.
-        parts: the recorded parts in order; for a measure, the parts to plot (empty for all).
-        against: column of the other measure, including the name of the measure.
+        across: title of the horizontal axis, such as "layer" or the other measure's title.
+        parts: recorded parts in order; for a measure, the parts to plot (empty for all).
+        against: column of the other measure, including the measure's name.
         log: whether the horizontal axis is logarithmic.
-        note: a sentence that explains the figure.
-        in_text: whether the figure is shown in `report.pdf`; the page shows all figures.
+        note: sentence that explains the figure.
+        in_text: whether to include the figure in `report.pdf`. The page includes all figures.
     """
 
     column: Words
@@ -74,22 +74,22 @@ class Drawing:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that the figure shows, each mapped to its part."""
+        """Mapping from each plotted column to its part."""
         if self.how == "trend":
             return {self.column: ""}
         return {self.column.replace(PART, part): part for part in self.parts}
 
     @property
     def about(self) -> dict[str, Any]:
-        """The figure as a dict for trial.json."""
+        """Specification as a dict for trial.json."""
         return asdict(self)
 
     def of(self, name: str) -> Drawing:
-        """Return the drawing with its column prefixed with the probe or measure `name`."""
+        """Return a copy whose column is prefixed with `name`, the name of the probe or measure."""
         return replace(self, column=f"{name}/{self.column}")
 
     def part_of(self, column: str) -> str | None:
-        """Return the part that a column holds, or None if the figure does not show the column."""
+        """Return the part in a column's name, or None if the figure does not include the column."""
         before, after = self.column.split(PART, 1)
         part = column[len(before) : len(column) - len(after)]
         if not part or before + part + after != column:
@@ -97,7 +97,7 @@ class Drawing:
         return part if part in self.parts or not self.parts else None
 
     def recorded(self, columns: Iterable[str]) -> Drawing | None:
-        """Return the drawing with the parts that are in `columns`, or None if none exist."""
+        """Return a copy restricted to the parts in `columns`, or None if there are none."""
         if self.how == "trend":
             return self if self.column in columns else None
         parts = tuple(part for column in columns if (part := self.part_of(column)) is not None)
@@ -107,9 +107,9 @@ class Drawing:
 
 
 def together(drawings: Iterable[Drawing]) -> list[Drawing]:
-    """Merge the drawings of several trials that differ only in their parts.
+    """Merge drawings of several trials that differ only in their parts.
 
-    Each has the parts of all trials, beginning with the longest list of parts.
+    A merged drawing contains the union of the parts, starting with the longest list.
     """
     keyed = [(replace(drawing, parts=()), drawing.parts) for drawing in drawings]
     merged: dict[Drawing, dict[str, None]] = {drawing: {} for drawing, _ in keyed}
@@ -119,8 +119,8 @@ def together(drawings: Iterable[Drawing]) -> list[Drawing]:
 
 
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:
-    """Create drawings from dicts of `Drawing.about`. Raises ParibusError if one is invalid."""
+    """Create drawings from dicts written by `Drawing.about`. Raises ParibusError if invalid."""
     try:
         return [Drawing(**record) for record in records]
     except ValidationError as error:
-        raise ParibusError(f"a drawing of {where}: {explain(error)}") from None
+        raise ParibusError(f"invalid figure in {where}: {explain(error)}") from None

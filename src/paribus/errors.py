@@ -1,4 +1,4 @@
-"""The exception for errors that users can fix, and helpers for its message."""
+"""Exception for errors that users can fix, and helper functions for error messages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ Code = Literal[
 
 
 class ParibusError(Exception):
-    """An error that the user can fix; its message names the value, the rule and the fix.
+    """Error that the user can fix. The message states the invalid value, the rule and the fix.
 
     The message is a single line. The command line prints it and exits with code 2.
 
     Attributes:
-        code: the kind of mistake, one of `Code`.
+        code: category of the error, one of `Code`.
     """
 
     def __init__(self, message: str, *, code: Code = "value") -> None:
@@ -56,9 +56,9 @@ class ParibusError(Exception):
 
 @contextmanager
 def blamed(action: str, advice: str = "") -> Iterator[None]:
-    """Convert exceptions that custom code raises in the block to ParibusError.
+    """Convert exceptions raised by custom code in the `with` block to ParibusError.
 
-    The message has the form `action: TypeError: text; advice`. Out-of-memory errors are raised
+    The message has the form `action: TypeError: text; advice`. Out-of-memory errors are re-raised
     unchanged.
     """
     try:
@@ -74,18 +74,18 @@ def blamed(action: str, advice: str = "") -> Iterator[None]:
 
 
 def print_any_character() -> None:
-    """Make stdout and stderr escape characters that they cannot encode, such as `\\xe4`."""
+    """Configure stdout and stderr to escape unencodable characters, such as `\\xe4`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def one_line(text: str, limit: int = LONGEST_MESSAGE) -> str:
-    """Return `text` as one line of bounded length, with characters unsafe for a terminal escaped.
+    """Convert text to one line of bounded length, escaping nonprintable characters.
 
-    Values in a message come from files that anybody may have written: an escape sequence must not
-    reach the terminal, and a name of a megabyte must not hide the rest of the message. The middle
-    of a message that is too long is removed.
+    Messages may quote untrusted files, so terminal escape sequences must not be printed, and long
+    values must not hide the rest of the message. Text longer than `limit` characters is shortened
+    in the middle.
     """
     words = " ".join(text.split())
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
@@ -96,10 +96,10 @@ def one_line(text: str, limit: int = LONGEST_MESSAGE) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion to append to an error about an unknown `name`.
+    """Suggest known names in place of an unknown `name`, as text for an error message.
 
-    It suggests up to MOST_MEANT known names that contain `name`, the shortest first, or else the
-    closest match, or else the first MOST_KNOWN names.
+    The suggestion is up to MOST_MEANT names that contain `name`, shortest first; otherwise the
+    closest match; otherwise the first MOST_KNOWN names.
     """
     names = sorted(known)
     meant = sorted((option for option in names if name and name in option), key=len)[:MOST_MEANT]
@@ -108,12 +108,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if meant:
         return f"did you mean {' or '.join(map(repr, meant))}?"
     if not names:
-        return "none is known"
+        return "no names are defined"
     return f"choose from {some(names, MOST_KNOWN)}"
 
 
 def require_positive(**stated: int | None) -> None:
-    """Raise ParibusError if a named number is below 1; None is allowed."""
+    """Raise ParibusError if a keyword argument is less than 1. None is allowed."""
     for name, value in stated.items():
         if value is not None and value < 1:
             raise ParibusError(f"{name} = {value} must be at least 1")

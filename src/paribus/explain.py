@@ -12,8 +12,8 @@ from paribus.errors import nearest
 MEMBERS = ("bool", "int", "float", "str")  # of a union, as pydantic calls them
 OF_TYPES = ("list[", "tuple[", "literal[")  # how it calls members that have others in them
 TYPES = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "a string",
@@ -32,12 +32,12 @@ UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 def explain(
     error: ValidationError, model: type[BaseModel] = BaseModel, also: Sequence[str] = ()
 ) -> str:
-    """Describe all problems of a validation error in one line.
+    """Summarise a validation error as one line that lists all problems.
 
     Args:
         error: the validation error.
-        model: the model whose keys are suggested for unknown keys.
-        also: further keys at the top level to suggest.
+        model: model whose keys are suggested in place of unknown keys.
+        also: additional top-level keys to suggest.
     """
     problems: dict[tuple[Any, ...], list[Any]] = {}  # by place; several of a value of a union
     for problem in error.errors(include_url=False):
@@ -52,7 +52,7 @@ def explain(
 
 
 def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
-    """Describe the problems at one location."""
+    """Describe the problems at one location in the input."""
     location = [str(part) for part in place]
     if place and isinstance(place[0], int):  # of a dataclass, by its place
         location[0] = f"argument {place[0] + 1}"
@@ -69,7 +69,7 @@ def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
         table = [part for part in table if any(part in option for option in keys)]
         beside = [option[-1] for option in keys if option[:-1] == table]
         same = [option for option in known if option.split(".")[-1] == name]
-        own = f"; set an option of this part as '{'.'.join(table)}.options.{name}'"
+        own = f"; for an option of a custom module, set '{'.'.join(table)}.options.{name}'"
         hint = own if "options" in beside else ""
         return f"unknown key '{key}': {nearest(name, same or beside)}{hint}"
     if location and location[-1] == "[key]":  # of a table whose keys are these
@@ -84,9 +84,9 @@ def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
 
 
 def _keys(model: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a model and, recursively, of the models in its fields.
+    """Yield the dotted keys of a model and, recursively, of nested models.
 
-    Names and indices that the user chooses are omitted.
+    User-defined dict keys and list indices are omitted.
     """
     if isinstance(model, type) and issubclass(model, BaseModel):
         for name, field in model.model_fields.items():

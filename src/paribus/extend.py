@@ -1,8 +1,8 @@
-"""Imports for writing custom parts: models, losses, probes, tasks, trainers and readers.
+"""Public names for custom code: models, losses, probes, tasks, trainers and readers.
 
     from paribus.extend import Options, loss, measure, optimizer, probe, schedule, task
 
-Each name is loaded on first use; those of the engine need `pip install 'paribus[train]'`.
+Names are imported on first use; those of the engine require `pip install 'paribus[train]'`.
 """
 
 from __future__ import annotations

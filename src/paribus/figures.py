@@ -1,7 +1,7 @@
 """Figures for notebooks: `paribus.figures.NAME(results)` returns an Altair chart.
 
-`names(results)` lists the names: those of the page, with punctuation replaced by `_`. NAME can also
-be the beginning of such a name, or the name of an endpoint.
+`names(results)` lists the names of the page's figures, with punctuation replaced by `_`. NAME can
+also be a prefix of such a name, or the name of an endpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paribus.results import Results
 
 
 def names(results: Results) -> list[str]:
-    """Return the names of the figures for which the records have data, in the order of the page."""
+    """Return the names of all figures for which data are recorded, in the order of the page."""
     return list(_by_name(results))
 
 
@@ -35,7 +35,7 @@ def _plot(name: str, results: Results) -> Any:
     for label in (name, f"pairs_{name}", *begun):
         if label in drawn:
             return drawn[label].with_data()
-    raise ParibusError(f"there is no figure '{name}'; {nearest(name, drawn)}", code="unknown")
+    raise ParibusError(f"unknown figure '{name}'; {nearest(name, drawn)}", code="unknown")
 
 
 def _by_name(results: Results) -> dict[str, Figure]:

@@ -1,8 +1,8 @@
-"""Atomic writes of files and folders: whole, or not at all.
+"""Atomic writes of files and folders.
 
 Content is written under a temporary name (`.<name>.<random>.part`), synced to disk, then renamed.
-`sweep` removes temporary files that killed processes left; its caller must hold the lock of the
-folder.
+`sweep` removes temporary files left behind by killed processes; its caller must hold the folder's
+lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PART = ".part"
 
 
 def cache_folder() -> Path:
-    """Return $PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus.
+    """Return the cache folder: $PARIBUS_CACHE, $XDG_CACHE_HOME/paribus or ~/.cache/paribus.
 
     All files in it can be re-created.
     """
@@ -33,7 +33,7 @@ def cache_folder() -> Path:
 
 
 def data_folder() -> Path:
-    """Return $XDG_DATA_HOME/paribus, else ~/.local/share/paribus.
+    """Return the user's data folder: $XDG_DATA_HOME/paribus or ~/.local/share/paribus.
 
     Files in it cannot be re-created.
     """
@@ -41,13 +41,13 @@ def data_folder() -> Path:
 
 
 def _user_folder(variable: str, below_home: str) -> Path:
-    """Return $`variable`/paribus, or ~/`below_home`/paribus if the variable is not set."""
+    """Return the folder $`variable`/paribus, or ~/`below_home`/paribus if `variable` is unset."""
     default = os.path.join(os.path.expanduser("~"), below_home)
     return Path(os.environ.get(variable) or default, "paribus")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically, creating missing folders."""
+    """Write `content` to `path` atomically, creating parent folders as needed."""
     with errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
@@ -69,7 +69,7 @@ def _store(file: BinaryIO, content: bytes) -> None:
 
 @contextlib.contextmanager
 def private_folder(path: Path) -> Iterator[Path]:
-    """Yield a new temporary folder beside `path`, and remove it on exit unless it was moved."""
+    """Create a temporary folder next to `path`, and remove it on exit unless it was moved."""
     path = path.absolute()
     with errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,9 +81,9 @@ def private_folder(path: Path) -> Iterator[Path]:
 
 
 def move_folder(partial: Path, path: Path) -> None:
-    """Sync a private folder to disk and rename it to `path`, which must be missing or empty.
+    """Sync a private folder to disk and rename it to `path`, which must not exist or be empty.
 
-    Raises ParibusError.
+    Raises ParibusError if the folder cannot be renamed.
     """
     path = path.absolute()
     with errors_named(path):
@@ -96,9 +96,9 @@ def move_folder(partial: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed to `path` on exit, or removed after an error.
+    """Create a temporary folder that is renamed to `path` on exit, or removed after an error.
 
-    `path` may be an empty folder.
+    `path` must not exist or must be an empty folder.
     """
     with private_folder(path) as partial:
         yield partial
@@ -106,9 +106,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and its content, atomically as seen by other processes.
+    """Remove a folder and its contents, atomically from the viewpoint of other processes.
 
-    If the folder is a link, only the link is removed. Links in it are not followed.
+    If the folder is a symbolic link, only the link is removed. Links inside it are not followed.
     """
     if not os.path.lexists(path):
         return
@@ -121,7 +121,7 @@ def remove_folder(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove half-written files and folders that killed processes left in `folder` and below."""
+    """Remove temporary files and folders left behind in `folder` and below by killed processes."""
     for path in list(folder.rglob(f".*{PART}")):
         if not path.is_symlink():
             with contextlib.suppress(OSError):  # not ours to remove, or gone with a folder above
@@ -152,7 +152,7 @@ def _sync(path: Path) -> None:
 def errors_named(
     path: Path, doing: str = "write", way_out: str = "choose another folder"
 ) -> Iterator[None]:
-    """Convert an OSError in the block to a ParibusError that names `path` and the fix."""
+    """Convert an OSError in the `with` block to a ParibusError that states `path` and a fix."""
     try:
         yield
     except OSError as error:

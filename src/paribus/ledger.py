@@ -1,10 +1,10 @@
-"""The ledger: which texts were opened, when, and by which studies.
+"""Ledger of held-out texts: which studies evaluated on which texts, and when.
 
-The ledger is a file of JSON lines for one machine or several. Its path is `PARIBUS_LEDGER`, or else
-a file in the user's data folder.
+The ledger is a JSON Lines file, which several machines can share. Its path is `PARIBUS_LEDGER`, or
+by default a file in the user's data folder.
 
-A text is identified by digests, never by a path: the digest of the held-out part, and the digest of
-its corpus with the range of bytes in it. Overlapping splits of the same corpus are thus detected.
+A text is identified by digests, never by a path: the digest of the held-out split, and the digest
+of its corpus with a byte range. This detects overlapping splits of the same corpus.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class TextPart(BaseModel):
-    """A held-out part of a text.
+    """Held-out split of a text, identified by digests.
 
     Attributes:
-        digest: SHA-256 of the part.
-        corpus: SHA-256 of the corpus that the part was cut from, or "" if unknown.
-        form: the deduplication that was applied to the corpus before it was cut, which shifts
-            positions; "" for none.
-        start, stop: range of bytes in the corpus. A stop of None is the end of the corpus; a start
-            of None is unknown.
+        digest: SHA-256 of the split.
+        corpus: SHA-256 of the corpus that contains the split, or "" if unknown.
+        form: deduplication method applied to the corpus before splitting, which shifts positions;
+            "" for none.
+        start, stop: byte range in the corpus. If `stop` is None, the range extends to the end of
+            the corpus; if `start` is None, the range is unknown.
     """
 
     model_config = DATA
@@ -55,13 +55,13 @@ class TextPart(BaseModel):
 
 
 class Event(BaseModel):
-    """An entry of the ledger.
+    """Ledger entry: the registration of a study, or the opening (first evaluation) of a text.
 
     Attributes:
         registration: SHA-256 of the study's first registration.json, which identifies the study.
-        tests: number of primary tests, of a registration or on the text of an opening.
-        study_digest, texts: the study and its held-out texts; only in a registration.
-        text: the text on which scores were about to be seen; only in an opening.
+        tests: number of primary tests in the study or, for an opening, on the text.
+        study_digest, texts: digest and held-out texts of the study; only for registrations.
+        text: the opened text, recorded before scores are computed; only for openings.
     """
 
     model_config = DATA
@@ -77,25 +77,26 @@ class Event(BaseModel):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Identity of the event: the ledger records an event with the same key once."""
+        """Deduplication key: the ledger contains at most one event per key."""
         text = (self.text.role, self.text.digest) if self.text else ()
         return self.registration, self.kind, *text
 
     @property
     def is_test(self) -> bool:
-        """True if the event opened a test part."""
+        """True if the event is the opening of a test split."""
         return self.text is not None and self.text.role == "test"
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The event as a JSON object, without defaults."""
+        """Event as a dict for JSON, without default values."""
         return {"schema_version": 1} | self.model_dump(mode="json", exclude_defaults=True)
 
 
 def overlap(a: TextPart, b: TextPart) -> bool:
-    """Return whether two parts overlap, or may overlap.
+    """Return whether two splits overlap, or may overlap.
 
-    Deduplication shifts positions, so any parts of differently deduplicated corpora may overlap.
+    Deduplication shifts positions, so splits of differently deduplicated corpora always count as
+    overlapping.
     """
     if a.digest == b.digest:
         return True
@@ -109,10 +110,10 @@ def overlap(a: TextPart, b: TextPart) -> bool:
 
 
 def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> list[Event]:
-    """Return one opening for each study that opened a text overlapping `parts`, sorted by time.
+    """Return one opening per study that opened a text overlapping `parts`, sorted by time.
 
-    Several openings of one study are merged: the first time, the text of a test part if one was
-    opened, and the largest number of tests. The study registered as `own` is excluded.
+    Openings of the same study are merged to the earliest time, the largest number of tests, and a
+    test split rather than a validation split. The study with registration digest `own` is excluded.
     """
     by_study: dict[str, Event] = {}
     for event in sorted(events, key=lambda event: event.time):
@@ -126,9 +127,9 @@ def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> l
 
 
 def ledger_path() -> Path | None:
-    """Return $PARIBUS_LEDGER, else `ledger.jsonl` in the user's data folder.
+    """Return the ledger's path: $PARIBUS_LEDGER, or `ledger.jsonl` in the user's data folder.
 
-    Return None if the variable is empty, which turns the ledger off.
+    An empty variable disables the ledger; the result is then None.
     """
     stated = os.environ.get(VARIABLE)
     if stated is None:
@@ -137,13 +138,13 @@ def ledger_path() -> Path | None:
 
 
 def events_in(path: Path) -> list[Event]:
-    """Return the events of the ledger at `path` in order. Raises ParibusError if it is damaged."""
+    """Read the events of the ledger at `path`, in order. Raises ParibusError if it is damaged."""
     return _events(_lines(path), path)
 
 
 @contextlib.contextmanager
 def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]]]:
-    """Lock a ledger; yield its events and a function that appends one and syncs it to disk."""
+    """Lock a ledger, and yield its events and a function that durably appends an event."""
     with errors_named(path, way_out=WAY_OUT):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
@@ -162,7 +163,7 @@ def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]
 
 
 def _lines(path: Path) -> bytes:
-    """Return the complete lines of a ledger, without a partial line that a killed writer left."""
+    """Read the complete lines of a ledger, ignoring a partial line left by a killed writer."""
     content = read_bytes(path) if os.path.lexists(path) else b""
     return content[: content.rfind(b"\n") + 1]
 
@@ -181,7 +182,7 @@ def _events(content: bytes, path: Path) -> list[Event]:
 
 @contextlib.contextmanager
 def unrecorded() -> Iterator[None]:
-    """Turn off recording in the ledger within the block."""
+    """Disable recording in the ledger within the `with` block."""
     token = IS_RECORDING.set(False)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Declarations of metrics: unit, direction, label, digits, and where each is recorded.
+"""Metadata of metrics: unit, direction, label, number of digits, and location in the records.
 
-Measures, probes, the trainer and the task suite declare their metrics. Trials and registrations
-record these declarations, so results can be read without custom code.
+Measures, probes, trainers and the task suite declare their metrics. The declarations are stored in
+trials and registrations, so results can be read without running custom code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHARE = "share"  # the unit of what is shown as per cent
 
 
 def one_line(text: str) -> str:
-    """Return `text` unchanged. Raises ValueError if it is not one line of printable characters."""
+    """Validate that `text` is one line of printable characters, and return it unchanged."""
     if not (text + "a").isprintable():
         raise ValueError(f"{text!r:.80} must be one line of printable characters")
     return text
@@ -49,16 +49,16 @@ Words = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(o
 
 @dataclass(frozen=True, config=DECLARED)
 class ItemSums:
-    """A held-out metric as a ratio of sums over items: scale x total / count.
+    """Definition of a held-out metric as a ratio of sums over items: scale x total / count.
 
-    Items are documents or windows. If claims are about new items, the items are resampled together
-    with their sums.
+    Items are documents or windows. Inference about new items resamples items together with their
+    sums.
 
     Attributes:
-        total, count: columns of a trial's blocks.parquet: the numerator and the denominator of each
-            block of items.
-        scale: the factor from the unit of total / count to the metric's unit.
-        step: the smallest change of a total, such as 1 for a count; 0 if the total is continuous.
+        total, count: columns of a trial's blocks.parquet with the numerator and the denominator of
+            each block of items.
+        scale: factor that converts total / count to the metric's unit.
+        step: smallest possible change of a total, such as 1 for a count; 0 if continuous.
     """
 
     total: Words
@@ -72,29 +72,28 @@ Items = Literal["", "questions"] | ItemSums
 
 @dataclass(frozen=True, config=DECLARED)
 class Metric:
-    """Declaration of a metric: one number per trial.
+    """Metadata of a metric, which has one value per trial.
 
     Attributes:
-        name: name in studies. A part of a measure is `measure/part`, a column of a probe
+        name: name in study files. A part of a measure is `measure/part`, a column of a probe
             `probe/part/statistic`; the probe's name alone is its first column. The accuracy on a
             task is `task_accuracy/task`.
         label: display name.
-        unit: unit of the values, or "" if they have none. Values in "share" are shown in percent.
-        better: which direction is an improvement, if any.
-        record: where the metric is read: held-out scores at the end ("evaluation"), parts of a
-            held-out measure, single tasks, the last value of a column recorded by step or by
-            probes, measurements for which arms took turns, or the held-out curve.
+        unit: unit of the values, or "" if dimensionless. Values in "share" are shown in percent.
+        better: direction of improvement, or "neither".
+        record: where values are stored: final held-out scores ("evaluation"), parts of a held-out
+            measure, single tasks, the last value of a column recorded per step or by probes,
+            timings made in alternation, or the held-out loss curve.
         digits: number of decimal places shown.
-        column: name of the metric in that record, if it differs from `name`.
-        scale: "log" if values are compared as ratios. A change is then the logarithm of a ratio,
-            and a change stated in a study (a margin, a benefit) is a share.
-        items: what the metric averages over, if inference may be about new items: "questions" of
-            tasks, or items of held-out text, given as the sums of a ratio.
-        uniform: the score of a uniform guess over V tokens, such as `log V`, or "" if unknown.
+        column: name of the metric in the record, if it differs from `name`.
+        scale: "log" to compare values as ratios. A change is then the logarithm of a ratio, and
+            margins and benefits in a study file are relative (0.05 for 5%).
+        items: what the metric averages over, if inference about new items is possible: "questions"
+            of tasks, or `ItemSums` for items of held-out text.
+        uniform: score of a uniform guess over V tokens, such as `log V`, or "" if unknown.
         of_tokens: whether the metric is measured per token, so that it cannot compare arms with
             different tokenizers.
-        of_pair: whether a trial's value is its ratio to the reference's trial, whose own value
-            is 1.
+        of_pair: whether a trial's value is a ratio to the reference's trial at the same seed.
     """
 
     name: Words
@@ -115,49 +114,49 @@ class Metric:
             raise ValueError("a metric with items must have scale 'linear', because it is a mean")
 
     def compared(self, value: float) -> float:
-        """Convert a value to the scale of comparison: its logarithm if `scale` is "log"."""
+        """Convert a value to the scale of comparison: take its logarithm if `scale` is "log"."""
         if self.scale == "linear":
             return value
         return math.log(value) if value > 0 else math.nan
 
     @property
     def key(self) -> str:
-        """The metric's name in its record."""
+        """Name of the metric in its record."""
         return self.column or self.name
 
     def change(self, stated: float) -> float:
-        """Convert a stated change to the scale of comparison: 0.05 to log 1.05 on a log scale."""
+        """Convert a change from a study file to the scale of comparison (log scale: log(1 + x))."""
         return stated if self.scale == "linear" else math.log1p(max(stated, LEAST_SHARE))
 
     @property
     def is_share(self) -> bool:
-        """True if values are shown in percent."""
+        """True if values are shares, which are shown in percent."""
         return self.unit == SHARE and self.scale == "linear"
 
     @property
     def change_unit(self) -> str:
-        """The unit in which a change is shown."""
+        """Unit in which a change is shown."""
         if self.scale == "log":
             return "log ratio"
         return "percentage points" if self.unit == SHARE else self.unit
 
     @property
     def change_digits(self) -> int:
-        """Decimal places of a change in the unit of the metric."""
+        """Number of decimal places for a change in the metric's unit."""
         return self.digits if self.scale == "linear" else RATIO_DIGITS
 
     @property
     def shown_digits(self) -> int:
-        """Decimal places with which a value is shown."""
+        """Number of decimal places for a displayed value."""
         return max(self.digits - 2, 0) if self.is_share else self.digits
 
     @property
     def shown_change_digits(self) -> int:
-        """Decimal places with which a change is shown."""
+        """Number of decimal places for a displayed change."""
         return self.shown_digits if self.is_share else self.change_digits
 
     def displayed(self, value: Any) -> Any:
-        """Convert a value or change to the unit in which it is shown: shares become percent."""
+        """Convert a value or change to the display unit: multiply shares by 100."""
         return 100 * value if self.is_share and value is not None else value
 
     def value_text(self, value: float | None) -> str:
@@ -169,7 +168,7 @@ class Metric:
         return numbers.signed(self.displayed(change), self.shown_change_digits)
 
     def size_text(self, size: float | None) -> str:
-        """Format the size or the error of a change: `0.0200`, or `2.00` for a share."""
+        """Format the magnitude or the error of a change: `0.0200`, or `2.00` for a share."""
         return numbers.fixed(self.displayed(size), self.shown_change_digits)
 
     def span_text(self, low: float, high: float) -> str:
@@ -183,8 +182,7 @@ class Metric:
         return numbers.delta(shown(mean), shown(low), shown(high), places)
 
     def stated_text(self, stated: float) -> str:
-        """Format a margin or another stated change: `0.02`, `2 percentage points`, or `5%` on a log
-        scale."""
+        """Format a margin or benefit: `0.02`, `2 percentage points`, or `5%` on a log scale."""
         if self.scale == "log":
             return f"{100 * stated:.3g}%"
         unit = f" {self.change_unit}" if self.is_share else ""
@@ -192,27 +190,27 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """The label with its unit: `validation loss (nats/token)`, `accuracy (%)`."""
+        """Label with the unit of values: `validation loss (nats/token)`, `accuracy (%)`."""
         unit = "%" if self.is_share else self.unit
         return self.label if unit in ("", "1") else f"{self.label} ({unit})"
 
     @property
     def change_title(self) -> str:
-        """The label with the unit of a change, such as `accuracy (percentage points)`."""
+        """Label with the unit of changes, such as `accuracy (percentage points)`."""
         return f"{self.label} ({self.change_unit})" if self.is_share else self.title
 
     @property
     def short_title(self) -> str:
-        """The title for a narrow column: `validation loss`, `accuracy (%)`."""
+        """Title for a narrow column: `validation loss`, `accuracy (%)`."""
         return self.title if self.is_share else self.label
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """The metric as a dict for records, without its name."""
+        """Metadata as a dict for records, without the metric's name."""
         return {key: value for key, value in asdict(self).items() if key != "name"}
 
     def part(self, name: str) -> Metric:
-        """Return a copy of this metric for a part or column, renamed to the full `name`."""
+        """Return a copy for a part or column of this metric, with the given full name."""
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
         label = f"{self.label}: {rest}"
@@ -222,27 +220,27 @@ class Metric:
 
     @property
     def task(self) -> str | None:
-        """The task that the metric measures; None unless it measures a single task."""
+        """Name of the task if the metric is the accuracy on a single task, else None."""
         return self.column if self.record == "tasks" else None
 
 
 def readable(name: str) -> str:
-    """Convert a name to a label: `val_loss` becomes `val loss`."""
+    """Convert an identifier to a label: `val_loss` becomes `val loss`."""
     return name.replace("_", " ")
 
 
 def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
-    """Return metrics from several owners, keyed by name. Raises ParibusError for a duplicate name.
+    """Collect metrics in a dict keyed by name. Raises ParibusError for duplicate names.
 
-    `declared` maps each owner, such as a probe, to the metrics that it declares.
+    `declared` maps each owner, such as a probe, to its metrics.
     """
     by_name: dict[str, Metric] = {}
-    owners: dict[str, str] = dict.fromkeys(OF_TRIALS, "every table of scores")
+    owners: dict[str, str] = dict.fromkeys(OF_TRIALS, "paribus itself")
     for owner, metrics in declared.items():
         for metric in metrics:
             if metric.name in owners:
                 raise ParibusError(
-                    f"{owner} declares '{metric.name}', a name that is taken by "
+                    f"{owner} declares '{metric.name}', which is already declared by "
                     f"{owners[metric.name]}; rename it"
                 )
             by_name[metric.name], owners[metric.name] = metric, owner
@@ -250,7 +248,7 @@ def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
 
 
 def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
-    """Return the metric with the given name, which may be a part; None if it is unknown."""
+    """Look up a metric, or a part of one, by name; return None if it is unknown."""
     if name in declared:
         return declared[name]
     head, _, part = name.partition("/")
@@ -261,13 +259,13 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
 
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
-    """Read metrics from dicts written by `Metric.about`; missing keys get their defaults."""
+    """Create metrics from dicts written by `Metric.about`, filling in defaults."""
     metrics = {}
     for name, record in records.items():
         try:
             metrics[name] = _adapter().validate_json(canonical_json(record | {"name": name}))
         except ValidationError as error:
-            raise ParibusError(f"metric {name!r:.80} of {where}: {explain(error)}") from None
+            raise ParibusError(f"metric {name!r:.80} in {where}: {explain(error)}") from None
     return metrics
 
 

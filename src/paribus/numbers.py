@@ -1,4 +1,4 @@
-"""Numbers as text, the same in the terminal, on the page and in the PDF."""
+"""Number formatting shared by the terminal, the page and the PDF."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_DIGITS = 9  # after the point; smaller numbers have an exponent
 
 
 def fixed(value: float | None, digits: int, sign: str = "") -> str:
-    """Format a number as `3.4567`, never as `-0.0000`; a dash if it is not finite."""
+    """Format a number as `3.4567`, never `-0.0000`, or as a dash if missing or not finite."""
     if value is None or not math.isfinite(value):
         return NONE
     is_tiny = digits >= MOST_DIGITS and 0 < abs(value) < 1e-3
@@ -19,17 +19,17 @@ def fixed(value: float | None, digits: int, sign: str = "") -> str:
 
 
 def signed(value: float | None, digits: int) -> str:
-    """Format a number with its sign as `+3.4567`; a dash if it is not finite."""
+    """Format a number with a sign as `+3.4567`, or as a dash if missing or not finite."""
     return fixed(value, digits, "+")
 
 
 def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
-    """Format a mean and its SD as `3.4567 (0.0123)`, or only the mean if `sd` is None."""
+    """Format a mean and an SD as `3.4567 (0.0123)`, or only the mean if `sd` is None."""
     return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
 
 
 def delta(mean: float | None, low: float | None, high: float | None, digits: int) -> str:
-    """Format a change with its interval, if it has one: `+0.0123 [-0.0010, +0.0256]`."""
+    """Format a change, with its interval if known: `+0.0123 [-0.0010, +0.0256]`."""
     if low is None or high is None:
         return signed(mean, digits)
     return f"{signed(mean, digits)} {interval(low, high, digits)}"
@@ -51,13 +51,13 @@ def p_value(p: float | None) -> str:
 
 
 def p_equals(p: float | None) -> str:
-    """Format a p-value to follow the letter p: `= 0.013` or `< 0.001`."""
+    """Format a p-value with a relation sign, to follow the letter p: `= 0.013` or `< 0.001`."""
     text = p_value(p)
     return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
 
 
 def level(alpha: float) -> str:
-    """Format the confidence level for an error rate: `95%` for `alpha` = 0.05."""
+    """Format the confidence level 1 - `alpha` as `95%`."""
     return f"{1 - alpha:.0%}"
 
 
@@ -72,7 +72,7 @@ def duration(seconds: float) -> str:
 
 
 def compact(value: float) -> str:
-    """Format a number briefly: `0.95`, `16`, and very small or large ones as `3e-4`, `1e30`."""
+    """Format a number concisely: `0.95`, `16`, or in scientific notation as `3e-4`, `1e30`."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         return f"{value:.12g}"
     mantissa, exponent = f"{value:.11e}".split("e")
@@ -80,7 +80,7 @@ def compact(value: float) -> str:
 
 
 def plural(n: int, word: str, words: str = "") -> str:
-    """Format a count: `1 arm`, `2 arms`; `words` is an irregular plural."""
+    """Format a count with its noun: `1 arm`, `2 arms`. Pass irregular plurals as `words`."""
     return f"{n} {word}" if n == 1 else f"{n} {words or word + 's'}"
 
 

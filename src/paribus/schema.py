@@ -1,7 +1,7 @@
-"""The version of paribus, and the schema number in every record.
+"""Package version, and the schema version that is stored in every record.
 
-Increase `SCHEMA` by one when a key of a record is added, renamed or removed. A record with another
-number is refused: there has been no release, so there are no old records to read.
+Increment `SCHEMA` when a key of a record is added, renamed or removed. Records with a different
+schema version are rejected; no migration is needed before the first release.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ KEY = "schema_version"
 
 
 def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
-    """Return `value` with the schema number as its first key."""
+    """Return a copy of a dict with the schema version as its first key."""
     return {KEY: schema, **value}
 
 
 def unstamped(value: Any, where: str) -> Any:
-    """Check the schema number of a record, and return the record without it.
+    """Check a record's schema version, and return the record without it.
 
-    `where` names the record in the error. Raises ParibusError if the number is not `SCHEMA`.
+    Raises ParibusError if the version is not `SCHEMA`; `where` describes the record in the message.
     """
     schema = value.get(KEY) if isinstance(value, dict) else None
     if schema != SCHEMA:
         raise ParibusError(
-            f"{where} has schema version {schema!r}, but this version of paribus reads {SCHEMA}; "
-            "create the record again"
+            f"{where} has schema version {schema!r}, but paribus {VERSION} requires {SCHEMA}; "
+            "run the study again"
         )
     return {key: item for key, item in value.items() if key != KEY}

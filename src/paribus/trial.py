@@ -1,4 +1,4 @@
-"""Report a training program's numbers, data and initial values to paribus.
+"""Reporting of results, data and initial values from a training program to paribus.
 
     from paribus import trial
 
@@ -11,17 +11,17 @@
         trial.log(step, loss=loss.item())      # as often as you like
     trial.report(val_bpb=evaluate(model))      # the result
 
-If `paribus run` started the program, these calls write digests that prove that two arms saw the
-same data and began at the same values. Otherwise, every call does nothing. This file needs only
+If `paribus run` started the program, these calls record values, and digests that show whether two
+arms used the same data and initial values. Otherwise, they do nothing. This file needs only
 Python's standard library (NumPy and PyTorch are optional), so it can also be copied into a
-repository. It draws no random numbers and changes nothing that a program computes.
+repository. It draws no random numbers and does not affect the program's computations.
 
     python -m paribus.trial train.py --depth=4         # or: -m scripts.base_train --depth=4
 
-runs an unmodified program, whose seed is fixed in its source (`torch.manual_seed(1337)`), with a
-different seed in each trial. A call that sets seed n sets n + 1,000,003 x the trial's seed instead,
-so that ranks with different seeds keep different seeds. random, numpy.random and torch are also
-seeded in this way before the program begins.
+runs an unmodified program that sets a constant seed (`torch.manual_seed(1337)`) with a different
+seed in each trial. Calls that set seed n are patched to set n + 1,000,003 x the trial's seed, so
+ranks with different seeds keep different seeds. random, numpy.random and torch are also seeded in
+this way before the program starts.
 
 In a distributed program, only the process of rank 0 reports.
 """
@@ -40,9 +40,9 @@ RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
 _rank = int(next((os.environ[name] for name in RANKS if os.environ.get(name)), 0))
 active = bool(os.environ.get(FOLDER)) and _rank == 0
-"""Whether paribus started this program and this process reports to it."""
+"""True if paribus started this program and this process reports to it (rank 0)."""
 seed = int(os.environ.get(SEED) or 0)
-"""The seed of this trial; 0 outside of paribus."""
+"""Seed of this trial, or 0 if paribus did not start the program."""
 
 _file = None
 _batches = 0
@@ -50,10 +50,10 @@ _data = b""
 
 
 def log(step, **values):
-    """Log numbers of a training step, such as `log(100, loss=2.31)`.
+    """Log metrics of a training step, such as `log(100, loss=2.31)`.
 
-    They form curves. If a curve is used as a result, its value at the last step counts, not the
-    last call.
+    Metrics form curves. If a curve is used as a result, the value at the largest step counts, not
+    the value of the last call.
     """
     _write({"step": step, "log": _numbers(values)})
 
@@ -61,17 +61,17 @@ def log(step, **values):
 def report(step=None, **values):
     """Report results, such as `report(val_bpb=0.981)`.
 
-    If a result is reported several times, the last value counts, unless the study says otherwise.
-    Results that are reported with a step form a curve.
+    If a result is reported repeatedly, the last value counts, unless the study specifies otherwise.
+    Results reported with a step form a curve.
     """
     _write({"report": _numbers(values)} | ({} if step is None else {"step": step}))
 
 
 def batch(*data):
-    """Record a training batch: arrays, tensors, texts, or lists and dicts of these.
+    """Record a training batch: arrays, tensors, strings, or lists and dicts of these.
 
-    Tensors on a GPU are copied to the CPU, which waits for the GPU. Pass the batch before
-    it is moved to the GPU.
+    GPU tensors are copied to the CPU, which synchronises with the GPU. To avoid this, pass the
+    batch before it is moved to the GPU.
     """
     global _batches, _data
     if not data:
@@ -85,7 +85,7 @@ def batch(*data):
 
 
 def initial(model):
-    """Record the initial values of parameters, given as a module or a dict of arrays by name."""
+    """Record initial parameter values, given as a PyTorch module or a dict of arrays by name."""
     if not active:
         return
     values = model
@@ -120,7 +120,7 @@ def _numbers(values):
 
 
 def _digest(value):
-    """Return the SHA-256 of a value's type, shape and bytes."""
+    """Return the SHA-256 digest of a value's type, shape and bytes."""
     total = hashlib.sha256()
     if isinstance(value, dict):
         for name in sorted(value, key=str):
@@ -167,7 +167,7 @@ SALT = 1_000_003  # between the seeds of two trials: more than ranks add
 
 
 def _seeded(function):
-    """Wrap a seeding function so that its seed also depends on the trial's seed."""
+    """Wrap a seeding function to add an offset that depends on the trial's seed."""
 
     def seed_of_this_trial(n=0, *args, **kwargs):
         return function((n + SALT * seed) % 2**32, *args, **kwargs)
@@ -176,7 +176,7 @@ def _seeded(function):
 
 
 def main(words):
-    """Run a Python program, `-m module ...` or `file.py ...`, with the seed of this trial."""
+    """Run a Python program, given as `-m module ...` or `file.py ...`, with the trial's seed."""
     import importlib.util
     import pkgutil
     import runpy

@@ -1,8 +1,8 @@
 """Safe reading of untrusted files: study files, records, tokenizers and texts.
 
-Such a file may be damaged or malicious. It is opened only if it is a regular file, because a named
-pipe could hang and a device could stream without end. It is refused if it is larger than the limit
-for files of its kind. Errors are one line: the file, the rule, the fix.
+Such files may be damaged or malicious. Only regular files are opened, because a named pipe could
+block and a device could stream without end. Files above a size limit are rejected. Error messages
+are one line that states the file, the rule and the fix.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are rea
 def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
     """Check that a path is a regular file of at most `limit` bytes, and return it as a string.
 
-    Raises ParibusError. `missing` is the message if there is no such file.
+    Raises ParibusError otherwise, with the message `missing` if the file does not exist.
     """
     name = os.fspath(path)
     try:
@@ -46,11 +46,11 @@ def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing:
     except (OSError, ValueError) as error:  # of a null byte, or half of a character
         raise _unreadable(name, error) from None
     if not stat.S_ISREG(status.st_mode):
-        raise ParibusError(f"{name} is not a file; give the path of a file", code="unreadable")
+        raise ParibusError(f"{name} is not a regular file; correct the path", code="unreadable")
     if status.st_size > limit:
         raise ParibusError(
-            f"{name} has {status.st_size:,} bytes, but such files may have at most {limit:,}; "
-            "check that it is the right file",
+            f"{name} has {status.st_size:,} bytes, more than the limit of {limit:,}; check that it "
+            "is the right file",
             code="unreadable",
         )
     return name
@@ -59,7 +59,7 @@ def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing:
 def open_regular(
     path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = ""
 ) -> BufferedReader:
-    """Open a regular file of at most `limit` bytes for reading. Raises ParibusError."""
+    """Open a regular file of at most `limit` bytes for reading. Raises ParibusError on failure."""
     name = regular_path(path, limit, missing=missing)
     try:
         return open(name, "rb")
@@ -78,13 +78,13 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> bytes:
-    """Return the content of a regular file of at most `limit` bytes. Raises ParibusError."""
+    """Read a regular file of at most `limit` bytes. Raises ParibusError if it is unreadable."""
     with open_regular(path, limit, missing=missing) as file:
         return file.read()
 
 
 def read_text(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
-    """Return the text of a UTF-8 file with unchanged line endings. Raises ParibusError."""
+    """Read a UTF-8 file without converting line endings. Raises ParibusError if it is invalid."""
     try:
         return read_bytes(path, limit, missing=missing).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -96,7 +96,7 @@ def read_text(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: st
 def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON text. Raises ParibusError if it is invalid or contains NaN or infinities.
 
-    `where` names the text in errors.
+    `where` describes the source in error messages.
     """
     parse = partial(json.loads, text, parse_constant=_finite, parse_float=_finite)
     return _parsed(parse, where, "JSON")
@@ -112,7 +112,7 @@ def _finite(number: str) -> float:
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Parse TOML text. Raises ParibusError if it is invalid.
 
-    `where` names the text in errors.
+    `where` describes the source in error messages.
     """
     return _parsed(partial(tomllib.loads, text), where, "TOML")
 
@@ -121,7 +121,7 @@ def _parsed(parse: Callable[[], Any], where: str, language: str) -> Any:
     try:
         return parse()
     except RecursionError:
-        problem = "has lists or tables that are nested too deeply; check that it is the right file"
+        problem = "is nested too deeply; check that it is the right file"
         raise ParibusError(f"{where} {problem}", code="unreadable") from None
     except ValueError as error:
         raise ParibusError(
@@ -130,15 +130,14 @@ def _parsed(parse: Callable[[], Any], where: str, language: str) -> Any:
 
 
 def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
-    """Parse a JSON file of at most RECORD_BYTES. Raises ParibusError."""
+    """Parse a JSON file of at most RECORD_BYTES. Raises ParibusError if it is invalid."""
     return parse_json(read_text(path, RECORD_BYTES, missing=missing), os.fspath(path))
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return every visible file below `folder`, sorted by path.
+    """Return all files below `folder`, sorted by path, skipping hidden files and folders.
 
-    Hidden files and folders (.DS_Store, .git) are skipped. Links are followed, but each folder is
-    visited only once.
+    Symbolic links are followed, but each folder is visited only once.
     """
 
     def refuse(error: OSError) -> None:

@@ -70,7 +70,7 @@ def test_the_whole_way_from_the_command_line(folder):
     home = folder / "results" / "tiny"
     assert (home / "registration.json").is_file() and not (home / "trials").exists()
     for arguments, word in (
-        (("report", "--no-page", home), "no trial"),
+        (("report", "--no-page", home), "no finished trial"),
         (("run", "study.toml", "--set", "inference.alpha=0.01"), "inference.alpha = 0.05"),
     ):
         code, out, err = verb(*arguments)
@@ -113,7 +113,7 @@ def test_planning(results):
         return out
 
     planned = plan("--pilot", results)
-    for words in ("tokens", "FLOPs", "device-hours", "pilot", "4e+13", "time, 1 device"):
+    for words in ("tokens", "FLOPs", "device-hours", "pilot", "4e+13", "time on 1 device"):
         assert words in planned
     half = plan("--utilisation", "0.5", "--count", "8", "--price", "2.5")
     assert all(words in half for words in ("5e+13", "time, 8 devices", "price"))
@@ -130,7 +130,7 @@ def test_error_rates_are_those_of_studies_of_the_baseline_against_itself(folder,
     monkeypatch.setattr("paribus.cli.commands.train", train)
     code, out, err = verb("run", "study.toml", "--null", "2", "--set", "seeds=[1, 2, 3, 4, 5]")
     assert code == 0, err
-    assert "BETTER or WORSE in 1 of 2 studies" in out and "1.3% to 98.7%" in out.replace("\n", " ")
+    assert "BETTER or WORSE in 1 of 2 null studies" in out and "1.3% to 98.7%" in out.replace("\n", " ")
     assert (folder / "results" / "tiny-null" / "2" / "study.json").exists()
 
 
@@ -138,7 +138,7 @@ def test_check_says_what_differs(folder):
     with in_one_process():
         code, out, err = verb("check", "study.toml")
     assert code == 0, err
-    for words in ("none → layernorm", "FLOPs", "was tried"):
+    for words in ("none → layernorm", "FLOPs", "ran one step"):
         assert words in out
     assert "[red]idea[/red]" in out  # text from a study file is not markup
     assert max(map(len, out.splitlines())) <= 80
@@ -175,7 +175,7 @@ class Refused(nn.Module):
         ("run quickstrt", "'quickstart'"),
         ("run quickstart --arms x", "--arms"),
         ("run quickstart --workers", "--workers"),
-        ("plan quickstart --count 8", "need --tflops"),
+        ("plan quickstart --count 8", "require --tflops"),
         ("plan quickstart --tflops 989 --utilisation 1.5", "--utilisation"),
         ("plan quickstart --tflops 989 --workers 2", "--count"),
         ("export results out", "--trial"),

@@ -60,6 +60,6 @@ def test_a_study_under_way_is_shown(small_study, fabricate):
     assert re.search(r"rmsnorm/seed-2 +step 5", drawn)
     queue.fail("out of memory")
     seen = shown(results.path)
-    assert "out of memory" in seen and "under way" not in seen
+    assert "out of memory" in seen and "running: " not in seen
     queue.remove()
-    assert "under way" not in shown(results.path)
+    assert "running: " not in shown(results.path)

@@ -117,7 +117,7 @@ def test_status_and_cancel(trained, tmp_path, capsys):
         process.kill()
         process.wait()
         assert main(["status", str(results)]) == 0
-        assert "scheduler says" in capsys.readouterr().out
+        assert "scheduler message" in capsys.readouterr().out
         assert main(["cancel", str(results)]) == 0
         until(lambda: all(row.phase not in ("running", "queued") for row in job_states(results)))
         assert other in _said("squeue", "-h", "-o", "%i").split()

@@ -1,4 +1,4 @@
-"""Campaigns: a sequence of ideas, each tested against the same baseline."""
+"""Campaigns: sequential tests of ideas against a common baseline."""
 
 from paribus.campaign.campaign import (
     Campaign,

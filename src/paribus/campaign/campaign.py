@@ -1,16 +1,16 @@
-"""A campaign: a sequence of ideas, each tested against the same baseline.
+"""Campaigns: sequential tests of ideas against a common baseline.
 
-`begin` registers the baseline and the rule, `try_idea` screens an idea and confirms it on fresh
-seeds, and `end` opens the sealed test part once for the ideas that were kept.
+`begin` registers the baseline and the testing procedure. `try_idea` screens an idea on a few seeds
+and confirms it on new seeds. `end` evaluates the kept ideas once on the sealed test split.
 
 <campaign>/
-  campaign.json                 baseline, rule and seeds; the ideas, what they measured, the end
-  ideas/<name>/screen/          a results folder: few seeds
-  ideas/<name>/confirm/         a results folder: the fresh seeds
-  final/                        a results folder: the kept ideas on the sealed test part
+  campaign.json                 baseline, false discovery rate, ideas with results, final verdicts
+  ideas/<name>/screen/          results folder of the screening seeds
+  ideas/<name>/confirm/         results folder of the confirmation seeds
+  final/                        results folder of the kept ideas on the sealed test split
 
-Baseline trials are trained once for all ideas: a sealed trial of another idea with the same
-setting, seed and custom code is copied.
+Baseline trials are trained only once: completed trials of other ideas with the same settings, seed
+and custom code are copied.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ MEASURED = ("word", "effect", "low", "high", "p", "adjusted_p")  # what is kept 
 
 
 class Idea(BaseModel):
-    """An idea: its overrides, its state, and the results of the screen and the confirmation.
+    """Idea of a campaign: overrides, state, and results of screening and confirmation.
 
-    `level` is the significance level of its test, set when it passes the screen.
+    `level` is the significance level of the confirmatory test, assigned when screening is passed.
     """
 
     overrides: dict[str, Any]
@@ -62,15 +62,15 @@ class Idea(BaseModel):
 
 
 class Campaign(BaseModel):
-    """A campaign and its folder. Fields up to `registered_at` are fixed before the first idea.
+    """State of a campaign. Fields up to `registered_at` do not change after registration.
 
     Attributes:
-        folder: folder at which relative paths of the study start.
-        baseline: the study with the baseline as its only arm.
-        alpha: the false discovery rate.
-        ideas: ideas by name, in the order in which they were tried.
-        tested: names of ideas that passed the screen, in the order in which they got their level.
-        verdicts: final verdicts by idea; None before the campaign has ended.
+        folder: folder against which relative paths in the study are resolved.
+        baseline: content of the study, with the baseline as its only arm.
+        alpha: false discovery rate.
+        ideas: ideas keyed by name, in the order in which they were tried.
+        tested: names of ideas that passed screening, in the order of their tests.
+        verdicts: final verdicts keyed by idea, or None before the campaign has ended.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -95,12 +95,12 @@ class Campaign(BaseModel):
 
     @property
     def is_over(self) -> bool:
-        """True once ending has begun; no further idea can be tried."""
+        """True after `end` was called, even if interrupted; no further idea can be tried."""
         return self.verdicts is not None or self.results_of("final").path.exists()
 
     @cached_property
     def study(self) -> Study:
-        """The study with the baseline as its only arm."""
+        """Study with the baseline as its only arm."""
         study = parse_study(self.baseline, folder=Path(self.folder), label=CAMPAIGN)
         require_trust(study)
         return study
@@ -108,12 +108,12 @@ class Campaign(BaseModel):
     def study_of(
         self, name: str, ideas: Mapping[str, Mapping[str, Any]], *, screen: bool = False
     ) -> Study:
-        """Return the study that compares ideas with the baseline in one stage.
+        """Create the study that compares ideas with the baseline in one stage.
 
         Args:
             name: name of the stage.
-            ideas: overrides by idea.
-            screen: whether to use two new seeds instead of those of the baseline study.
+            ideas: overrides keyed by idea.
+            screen: whether to use two screening seeds instead of the study's own seeds.
         """
         table = self.study.model_dump()
         table["arms"] |= {idea: {"set": dict(overrides)} for idea, overrides in ideas.items()}
@@ -124,7 +124,7 @@ class Campaign(BaseModel):
         return parse_study(table, folder=self.study.folder, label=name)
 
     def results_of(self, stage: str, idea: str = "") -> ResultsFolder:
-        """Return the results folder of an idea's stage, or of the final study."""
+        """Return the results folder of one stage of an idea, or of the final study."""
         return ResultsFolder(self.path / IDEAS / idea / stage if idea else self.path / stage)
 
     def save(self) -> None:
@@ -133,13 +133,13 @@ class Campaign(BaseModel):
 
     @property
     def next_level(self) -> float:
-        """Significance level of the next test; an unfinished idea counts as not kept."""
+        """Significance level of the next test, which counts unfinished ideas as rejected."""
         kept = [self.ideas[name].state == "kept" for name in self.tested]
         return Lord(self.alpha, self.alpha / 2).next_level(kept)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the campaign against other processes, and reload the changes that they made."""
+        """Lock the campaign against other processes, and reload campaign.json."""
         with run_lock(self.path):
             vars(self).update(vars(open_campaign(self.path)))
             yield
@@ -155,23 +155,23 @@ def begin(
     """Register a campaign in a new folder. Raises ParibusError if an argument is invalid.
 
     Args:
-        path: a folder that does not exist, or is empty.
-        baseline: a study. Its baseline is compared with every idea; its other arms are ignored.
-        overrides: dotted keys of the study.
-        alpha: the false discovery rate of the ideas that are kept.
+        path: folder that does not exist or is empty.
+        baseline: name or path of a study, whose baseline arm is used. Other arms are ignored.
+        overrides: changes to the study, keyed by dotted key.
+        alpha: false discovery rate among the ideas that are kept.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ParibusError(
-            f"{path} is not an empty folder; choose a new folder for a campaign", code="exists"
+            f"{path} is not an empty folder; choose a new or empty folder", code="exists"
         )
     study = load_study(baseline, overrides)
     require_trust(study)
     if not 0 < alpha < 1:
-        raise ParibusError(f"alpha = {alpha} must be a false discovery rate between 0 and 1")
+        raise ParibusError(f"alpha = {alpha} must be between 0 and 1 (a false discovery rate)")
     problems = {
-        "tunes its arms; remove [tuning], and let an idea set its own values": study.tuning,
-        "has looks, which a campaign cannot use; list the seeds": study.plan,
-        "has several primary endpoints, but a campaign needs one; mark only one": study.judged[1:],
+        "tunes its arms, which a campaign cannot do; remove [tuning]": study.tuning,
+        "has interim analyses (looks), which a campaign cannot use; list the seeds": study.plan,
+        "has several primary endpoints, but a campaign needs one; keep only one": study.judged[1:],
         "has too few seeds for a test; list five or more": len(study.seeds) < DESCRIPTIVE_BELOW,
     }
     for problem, applies in problems.items():
@@ -193,13 +193,13 @@ def begin(
 
 
 def open_campaign(path: Path, run: Run = run, register: Register = register) -> Campaign:
-    """Return the campaign in a folder. Raises ParibusError if none exists.
+    """Load the campaign in a folder. Raises ParibusError if none exists.
 
-    `run` and `register` have the interface of `paribus.run` and `paribus.register`.
+    `run` and `register` must have the signatures of `paribus.run` and `paribus.register`.
     """
     if not is_regular(path / CAMPAIGN):
         raise ParibusError(
-            f"{path} is not a campaign; begin one with `paribus campaign new {path} --baseline "
+            f"{path} is not a campaign; create one with `paribus campaign new {path} --baseline "
             "STUDY`",
             code="missing",
         )
@@ -209,15 +209,15 @@ def open_campaign(path: Path, run: Run = run, register: Register = register) -> 
 
 
 def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None = None) -> Idea:
-    """Screen an idea and, if it passes, confirm it; an interrupted idea is continued.
+    """Screen an idea and, if it passes, confirm it. An interrupted idea is resumed.
 
     Args:
         campaign: the campaign.
         name: name of the idea and of its arm.
-        overrides: values by dotted key; None continues the idea with this name.
+        overrides: values keyed by dotted key, or None to resume the idea with this name.
 
-    Raises ParibusError if an argument is invalid, in which case nothing is recorded, or if a trial
-    fails.
+    Raises ParibusError if a trial fails, or if an argument is invalid; invalid ideas are not
+    recorded.
     """
     with campaign.lock():
         _require_new(campaign, name, overrides)
@@ -244,36 +244,36 @@ def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None 
             idea.confirm, idea.why = _measured(campaign, confirm, folder)
             p, level = idea.confirm["p"], idea.level or 0.0
             if not idea.why and (p is None or p > level):
-                idea.why = "p above the level"
+                idea.why = "p exceeds the significance level"
             idea.state = "not kept" if idea.why else "kept"
             campaign.save()
     return idea
 
 
 def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None) -> None:
-    """Raise ParibusError if an idea can be neither tried nor continued."""
+    """Raise ParibusError if an idea can neither be started nor resumed."""
     why = ""
     same = [known for known, idea in campaign.ideas.items() if idea.overrides == overrides]
     if campaign.is_over:
-        why = f"{campaign.path} has ended; begin another campaign"
+        why = f"{campaign.path} has ended; create another campaign"
     elif name in campaign.ideas:
         if overrides is not None and name not in same:
-            why = f"idea '{name}' was tried with other overrides; choose another name"
+            why = f"idea '{name}' was tried with different overrides; choose another name"
     elif not overrides:
         hint = nearest(name, list(campaign.ideas))
-        why = f"there is no idea '{name}'; {hint}; to try a new one, add --set key=value"
+        why = f"unknown idea '{name}'; correct it ({hint}), or add --set key=value to try it"
     elif name == campaign.study.baseline:
-        why = f"'{name}' is the baseline; give the idea another name"
+        why = f"'{name}' is the name of the baseline; choose another name"
     elif same:
-        why = f"idea '{same[0]}' has the same overrides; change them, or continue that idea"
+        why = f"idea '{same[0]}' has the same overrides; change them, or resume that idea"
     if why:
         raise ParibusError(why)
 
 
 def end(campaign: Campaign) -> None:
-    """Judge the kept ideas on the sealed test part, which is opened once.
+    """End a campaign: judge the kept ideas on the sealed test split, which is used only once.
 
-    No idea can be tried afterwards.
+    No further ideas can be tried.
     """
     with campaign.lock():
         if campaign.verdicts is not None:
@@ -293,14 +293,14 @@ def _decided(
 ) -> Verdicts:
     """Run a study, reusing trials of other ideas, and return its verdicts.
 
-    The final study trains nothing and opens the sealed test part.
+    The final study trains nothing; it evaluates the trials on the sealed test split.
     """
     missing = [trial for trial in study.trials if not folder.trial(*trial).is_finished]
     sources = {trial: _same_trial(campaign, study, *trial) for trial in missing}
     if is_final and None in sources.values():
         raise ParibusError(
-            f"a trial of {campaign.path} does not match its arm; restore the records and the "
-            "code that it was trained with",
+            f"{campaign.path} has a trial whose settings or code changed; restore its records and "
+            "the custom code",
             code="changed",
         )
     if any(sources.values()) and not folder.exists:
@@ -317,7 +317,7 @@ def _decided(
 def _measured(
     campaign: Campaign, study: Study, folder: ResultsFolder
 ) -> tuple[dict[str, Any], str]:
-    """Run a stage; return the verdict on its idea, and why the idea fails ("" if it passes)."""
+    """Run a stage; return its verdict as a dict, and why the idea fails, or "" if it passes."""
     decided = _decided(campaign, study, folder)
     (verdict,), analysis = decided, decided.analysis
     contrast, why = analysis.contrast(verdict.arm), invalid_text(analysis, verdict)
@@ -334,7 +334,7 @@ def _measured(
 
 
 def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialFolder | None:
-    """Return a finished trial of any idea with the same settings and custom code, or None."""
+    """Find a finished trial of any idea with the same settings and custom code, or return None."""
     setting = study.setting(arm)
     wanted = setting.model_dump(mode="json")
     for idea in campaign.ideas:

@@ -1,6 +1,6 @@
-"""The command line: a thin layer over the public functions.
+"""Command-line interface, a thin layer over the public functions.
 
-Neither this module nor those of the verbs import heavy packages, so that help is fast.
+The modules of this package import heavy dependencies lazily, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paribus.errors import ParibusError, one_line, print_any_character
 app = App(
     name="paribus",
     help="Controlled ablations of language-model training: all else equal, does it help?\n\n"
-    "Begin with: paribus run quickstart",
+    "To get started: paribus run quickstart",
     version_flags=["--version"],
     version=f"paribus {__version__}",
     help_format="plaintext",
@@ -63,9 +63,9 @@ for _flag in ("--help", "--version"):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
-    The codes are 0: success; 1: `values --check` found a problem; 2: invalid input, reported in one
-    line; 3: an arm cannot be judged, or `verify` found a problem; 10: `campaign try` did not keep
-    the idea; 130: interrupted. With `--exit-verdict`, it is the code of the word (`decision.word`).
+    Exit codes are 0: success; 1: `values --check` found a problem; 2: invalid input, with a
+    one-line message; 3: a verdict is INVALID, or `verify` found a problem; 10: `campaign try`
+    rejected the idea; 130: interrupted. `--exit-verdict` encodes the verdict (`decision.word`).
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in app.help_flags:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if package not in PACKAGES:
             raise
         verb = " ".join(["paribus", *arguments][:2])
-        problem = f"`{verb}` needs '{package}', which is not installed; {INSTALL}"
+        problem = f"`{verb}` requires '{package}', which is not installed; {INSTALL}"
     except BrokenPipeError:
         # The reader of our output has left (`paribus check | head`): no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The verbs of a campaign: `paribus campaign new`, `try`, `status` and `end`."""
+"""Commands for campaigns: `paribus campaign new`, `try`, `status` and `end`."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def new(
     alpha: float = 0.05,
     set_: Overrides = None,
 ) -> None:
-    """Register a campaign: a baseline, and how every idea will be tested against it.
+    """Register a campaign: the baseline and the test that will be applied to each idea.
 
     Args:
         folder: The folder to create; it must be new or empty.
-        alpha: The false discovery rate among the ideas that are kept.
+        alpha: The false discovery rate among accepted ideas.
     """
     from paribus.campaign import begin
 
@@ -64,12 +64,12 @@ def try_(
     where: Crew = CREW,
     json: Json = False,
 ) -> int:
-    """Screen an idea and, if it passes, confirm it on fresh seeds.
+    """Screen an idea on a few seeds and, if it passes, confirm it on new seeds.
 
-    The exit code is 0 if the idea is kept, and 10 if it is not.
+    The exit code is 0 if the idea is kept, and 10 if it is rejected.
 
     Args:
-        name: The name of the idea, in the form of an arm's name.
+        name: The name of the idea; the rules for arm names apply.
     """
     from paribus.campaign import try_idea
 
@@ -81,7 +81,7 @@ def try_(
 
 @campaign.command(name="status")
 def status(folder: CampaignPath, *, json: Json = False) -> None:
-    """List all ideas and what has been decided so far."""
+    """List all ideas and the decisions made so far."""
     from paribus.campaign import open_campaign
 
     campaign = open_campaign(folder)
@@ -90,7 +90,7 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
 
 @campaign.command(name="end")
 def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None:
-    """Judge the kept ideas on the sealed test part, opened once; this ends the campaign."""
+    """End a campaign: evaluate the kept ideas once on the sealed test split."""
     from paribus.campaign import end as end_campaign
 
     campaign = _opened(folder, where, json=json)
@@ -99,7 +99,7 @@ def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None
 
 
 def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
-    """Open a campaign whose studies run on the workers in `where` and print their progress."""
+    """Open a campaign that runs its studies with the options `where` and prints progress."""
     from paribus.campaign import open_campaign
     from paribus.cli.commands import train
     from paribus.runs.run import register as register_study

@@ -1,4 +1,4 @@
-"""The verbs of a study, from its design to its verdict; see also `folder_verbs`."""
+"""Commands that take a study file, from `plan` to `report`; see also `folder_verbs`."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def plan(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Print the smallest change that a study can detect, and its cost.
+    """Print a study's smallest detectable change and its cost.
 
     Args:
-        pilot: The results folder of a similar study, whose SDs are used.
+        pilot: The results folder of a similar study, from which SDs are estimated.
         sd: The SD of paired differences on the primary endpoint, if known.
     """
     loaded = _load(study, set_, trust)
@@ -79,12 +79,12 @@ def plan(
 
 
 def _question(study: Study) -> list[str]:
-    """Return a study's title and question."""
+    """Return the lines with a study's title and question."""
     return [f"[bold]{escape(study.title or study.name)}[/]", escape(study.question)]
 
 
 def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
-    """Return a study with resolved budgets, and its cost (None if another program trains it)."""
+    """Resolve budgets and estimate the cost, which is None unless the built-in engine trains."""
     from paribus.study.trainer import STACKED
 
     options = where.options(study)
@@ -93,14 +93,14 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
     tflops, utilisation, count = (options.pop(key) for key in ("tflops", "utilisation", "count"))
     if tflops is None:
         if utilisation or count:
-            raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
+            raise ParibusError("--utilisation and --count require --tflops; add --tflops")
         from paribus.engine.execution.start import estimate, settled_budgets
 
         return settled_budgets(study), estimate(study, **options)
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
     if where.workers:
-        raise ParibusError("--workers needs a measured plan; with --tflops, use --count instead")
+        raise ParibusError("--workers cannot be combined with --tflops; use --count instead")
     rate = stated_rate(study, tflops, utilisation=utilisation or UTILISATION, count=count)
     return study, study_cost(study, vocabularies_of(study), rate=rate, price=where.price)
 
@@ -113,12 +113,12 @@ def check(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Try one step of every arm and report errors; without a study, list the examples."""
+    """Run one training step of each arm to find errors; without a study, list the examples."""
     if study is None:
         from paribus.cli import tables
         from paribus.study import shipped_studies
 
-        show(tables.shipped(shipped_studies()), "Begin with: paribus run quickstart")
+        show(tables.shipped(shipped_studies()), "To get started: paribus run quickstart")
         return
     loaded = _load(study, set_, trust)
     import tempfile
@@ -145,10 +145,10 @@ def check(
         return
     show(*_question(loaded), tables.arms(loaded, cost))
     show(*tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
-    how = {STACKED: ", and every arm was tried.", COMMAND: "."}
+    how = {STACKED: "; every arm ran one step.", COMMAND: "."}
     show(
-        f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
-        + how.get(loaded.trainer, "; its trainer was not.")
+        f"{loaded.name} is valid: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds"
+        + how.get(loaded.trainer, "; the trainer was not run.")
     )
 
 
@@ -160,7 +160,7 @@ def register(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Register endpoints, margins and the rule; `run` also does this."""
+    """Register endpoints, margins and the decision rule; `run` also does this."""
     loaded = _load(study, set_, trust)
     from paribus.cli import tables
     from paribus.runs.run import register as register_study
@@ -181,10 +181,10 @@ def run(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
-    """Train, evaluate and judge the arms of a study; run it again to continue.
+    """Train, evaluate and judge the arms of a study, resuming an interrupted run.
 
     Args:
-        null: Measure error rates instead, in this many studies of the baseline against itself.
+        null: Instead, estimate false-positive rates from this many baseline-vs-baseline studies.
     """
     loaded = _load(study, set_, trust)
     if null:
@@ -199,7 +199,7 @@ def run(
 
 
 def _run_null(study: Study, number: int, results: Path | None, where: Training) -> int:
-    """Run studies of the baseline against itself, and print the rate of wrong verdicts."""
+    """Run studies of the baseline against itself and print the false-positive rate."""
     from collections import Counter
 
     from scipy.stats import binomtest
@@ -213,18 +213,18 @@ def _run_null(study: Study, number: int, results: Path | None, where: Training) 
     home = results or results_folder(study, None).path.with_name(f"{study.name}-null")
     words, wrong = Counter[str](), 0
     for k, null in enumerate(null_studies(study, number), start=1):
-        show(f"study {k} of {number} of the baseline against itself")
+        show(f"null study {k} of {number} (baseline against itself)")
         folder = home / str(k)
         own = [verdict.word for verdict in decide(analyse(train(null, folder, where)))]
         if "INVALID" in own:
-            raise ParibusError(f"{folder} cannot be judged; see `paribus report {folder}`")
+            raise ParibusError(f"{folder} has an INVALID verdict; see `paribus report {folder}`")
         wrong += not {"BETTER", "WORSE"}.isdisjoint(own)
         words.update(own)
     ends = binomtest(wrong, number).proportion_ci()
     show(
         ", ".join(f"{word} {n}" for word, n in words.most_common()),
-        f"BETTER or WORSE in {wrong} of {numbers.plural(number, 'study', 'studies')} without an "
-        f"effect: {wrong / number:.1%}, 95% interval {ends.low:.1%} to {ends.high:.1%}; nominal "
+        f"BETTER or WORSE in {wrong} of {numbers.plural(number, 'null study', 'null studies')}: "
+        f"{wrong / number:.1%}, 95% interval {ends.low:.1%} to {ends.high:.1%}; nominal rate "
         f"{study.inference.alpha:.1%}",
     )
     return 0
@@ -239,7 +239,7 @@ def report(
     pdf: Pdf = True,
     answer: Answer = PLAIN,
 ) -> int:
-    """Repeat the analysis, write the page and the PDF, and print the card."""
+    """Analyse the results again, write the page and the PDF, and print the summary."""
     from paribus.results import load_results
 
     return _finish(load_results(folder), answer, page=page, pdf=pdf and page)
@@ -256,8 +256,8 @@ def train(
     """Run a study and print its progress.
 
     Args:
-        before: text to print once all checks have passed.
-        open_test: whether the built-in trainer continues to the sealed test part.
+        before: text to print after all checks have passed.
+        open_test: whether the built-in trainer also evaluates the sealed test split.
     """
     from paribus.runs.progress import watching
     from paribus.runs.run import run as run_study
@@ -278,7 +278,7 @@ def _load(name: str, overrides: list[str] | None, trust: bool) -> Study:
 
 
 def analysed(results: Results) -> Report:
-    """Return the report, and write analysis.json and verdict.json if the folder is writable."""
+    """Build the report, and write analysis.json and verdict.json if the folder is writable."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide
     from paribus.report.model import build_report
@@ -289,14 +289,14 @@ def analysed(results: Results) -> Report:
     log = logging.getLogger("paribus")
     if not results.finished:
         raise ParibusError(
-            f"no trial in {results.path} is finished; run the study first", code="unfinished"
+            f"{results.path} has no finished trial; run the study first", code="unfinished"
         )
     if changed := ResultsFolder(results.path).runs_changed():
-        log.warning("%s; this verdict is on the original contents", changed)
+        log.warning("%s; the verdict refers to the original contents", changed)
     analysis = analyse_results(results)
     report = build_report(decide(analysis))
     if not os.access(results.path, os.W_OK):
-        log.warning("%s is read-only, so nothing is written", results.path)
+        log.warning("%s is read-only, so no files are written", results.path)
         return report
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(report))
@@ -304,7 +304,7 @@ def analysed(results: Results) -> Report:
 
 
 def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
-    """Analyse results, write the page and the PDF, print the card, and return the exit code."""
+    """Analyse results, write page and PDF, print the summary, and return the exit code."""
     if not (page and os.access(results.path, os.W_OK)):
         return give(analysed(results), answer)
     from paribus.report.figures import draw
@@ -313,7 +313,7 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
 
     with console.status("analysing"):
         report = analysed(results)
-    with console.status("drawing the page and the PDF" if pdf else "drawing the page"):
+    with console.status("writing the page and the PDF" if pdf else "writing the page"):
         shown = (results.judged, report.verdicts.analysis)
         shown = (*shown, report.verdicts, draw(*shown))
         written = [f"page: {write_report(*shown)}"]
@@ -323,7 +323,7 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
 
 
 def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:
-    """Print the card or verdict.json, and return the exit code."""
+    """Print the summary or verdict.json, and return the exit code."""
     from paribus.decision import WORDS, exit_code
     from paribus.report.record import verdict_record
     from paribus.report.render import card_markdown, card_text

@@ -1,4 +1,4 @@
-"""The verbs for existing results folders, papers and the ledger."""
+"""Commands for results folders, papers and the ledger."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     """List the trials in a results folder and their progress.
 
     Args:
-        follow: Show progress until the run ends, also from another terminal.
+        follow: Show progress until the run ends; works from any terminal.
     """
     from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
@@ -62,14 +62,14 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
         counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
         show(tables.trials(results, live), counts, tables.standing(results, home))
         if live:
-            show(f"under way: {live.summary()}")
+            show(f"running: {live.summary()}")
     show(tables.jobs(job_states))
     if failure := Queue.of(folder).failure():
-        show_path(f"the run stopped: {failure['message']}")
+        show_path(f"run failed: {failure['message']}")
 
 
 def _follow(folder: Path) -> None:
-    """Show a run's progress until the run ends; Ctrl-C stops only the display."""
+    """Show a run's progress until it ends. Ctrl-C stops the display, not the run."""
     from paribus.runs.progress import read_progress, watching
     from paribus.runs.standing import is_active
 
@@ -81,7 +81,7 @@ def _follow(folder: Path) -> None:
 
 
 def cancel(folder: Folder) -> None:
-    """Cancel a running study: its jobs, or its command."""
+    """Cancel a running study: its scheduler jobs or its local process."""
     from paribus.runs.standing import cancel as cancel_study
 
     show_path(cancel_study(folder))
@@ -89,7 +89,7 @@ def cancel(folder: Folder) -> None:
 
 
 def _running_jobs(folder: Path) -> list[JobState]:
-    """Return a results folder's jobs, or print a warning if the scheduler cannot be queried."""
+    """Return the jobs of a results folder; if the scheduler fails, warn and return []."""
     from paribus.runs.standing import job_states
 
     try:
@@ -100,10 +100,10 @@ def _running_jobs(folder: Path) -> list[JobState]:
 
 
 def extend(folder: Folder, *, seeds: int) -> None:
-    """Add seeds to a finished study, as a registered second stage.
+    """Add seeds to a finished study as a registered second stage.
 
     Args:
-        seeds: How many seeds to add.
+        seeds: The number of seeds to add.
     """
     from paribus.report.cautions import extension_text
     from paribus.results import extend as extend_study
@@ -125,12 +125,12 @@ def evaluate(
     where: Crew = CREW,
     trust: Trust = False,
 ) -> None:
-    """Evaluate finished trials on more zero- and few-shot tasks.
+    """Evaluate finished trials on additional zero- and few-shot tasks.
 
     Args:
-        tasks: Names of tasks; by default all.
-        fewshot: Solved examples before each question; by default 0 1 3, or 0 with --standard.
-        standard: Use tasks of the LM Evaluation Harness, which are downloaded.
+        tasks: The names of tasks; by default all.
+        fewshot: The numbers of examples in the prompt; by default 0 1 3, or 0 with --standard.
+        standard: Download and use tasks of the LM Evaluation Harness.
         data: A folder with local copies of the standard tasks' data sets.
     """
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
@@ -152,7 +152,7 @@ def evaluate(
 
 
 def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
-    """Check that nothing was changed, and recompute scores, analysis and verdict."""
+    """Check a results folder for changes, and recompute scores, analysis and verdicts."""
     from paribus.verification import verify as verify_folder
 
     outcome = verify_folder(results, trust=trust)
@@ -170,7 +170,7 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
 
 
 def archive(results: Folder, out: Path) -> None:
-    """Copy a study without its weights, for a repository.
+    """Copy a results folder without model weights, such as for a repository.
 
     Args:
         out: The folder to create.
@@ -181,17 +181,17 @@ def archive(results: Folder, out: Path) -> None:
     loaded = load_results(results)
     written = archive_study(loaded, out)
     if loaded.unfinished:
-        print(f"not archived: {plural(len(loaded.unfinished), 'unfinished trial')}")
+        print(f"skipped: {plural(len(loaded.unfinished), 'unfinished trial')}")
     size = sum(path.stat().st_size for path in written.iterdir())
     show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
 
 
 def values(paper: Path, *, check: Path | None = None) -> int:
-    """Write the values, tables and figures of studies for a paper in Typst or LaTeX.
+    """Write values, tables and figures of studies for a paper in Typst or LaTeX.
 
     Args:
-        paper: A paper.toml, which names studies.
-        check: A document: list its unbound numbers and changed values; exit with 1 if any.
+        paper: A paper.toml file, which lists the studies.
+        check: A document to check for hard-coded numbers and outdated values; exit with 1 if any.
     """
     from paribus.report.values import check_document, write_values
 
@@ -218,8 +218,8 @@ def export(
 
     Args:
         out: The folder to create; it must be new or empty.
-        trial: The model, as ARM/seed-N, such as layernorm/seed-1.
-        folder: The study file's folder, if the study names its text by a relative path.
+        trial: The trial whose model to export, as ARM/seed-N, such as layernorm/seed-1.
+        folder: The folder for resolving relative paths of the study's texts.
     """
     from paribus.engine.export import export_trial
 
@@ -232,7 +232,7 @@ def export(
 
 
 def ledger(*, json: Json = False) -> None:
-    """List the texts in the ledger (PARIBUS_LEDGER) and the studies that opened them."""
+    """List the held-out texts in the ledger (PARIBUS_LEDGER) and the studies that used them."""
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
 
     path = ledger_path()

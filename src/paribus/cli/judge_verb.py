@@ -1,4 +1,4 @@
-"""The verb `paribus judge`: verdicts on finished runs of any program."""
+"""Command `paribus judge`: verdicts on finished runs of any program."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Selection:
-    """Options for selecting runs and reading their files.
+    """Command-line options for selecting runs and reading their files.
 
     Attributes:
-        arm: What names the arm: a column, a fact, or the file's folder or name; by default arm.
-        seed: The column or fact with the seed; by default seed.
-        pair: Pair runs with the same seed, or the same value in this column: they share data.
-        reader: The format of the files, if not recognised: a name, your form.toml or file.py:name.
-        where: Use only runs that meet a condition, such as lr=0.01.
-        best_of: Use the best run of each seed over this setting.
-        step: The column with the step, if a table has several rows per run.
-        item: The column with the item, if a table has a row per question.
-        metric: The column with the name of the score, if a table has a row per score.
-        value: The column with the value of that score.
-        at_step: The step at which scores are read; by default the last.
-        crashed: Count runs without a finite score as results (data), or exclude them.
-        stopped_early: With ok, runs marked as crashed were stopped by a budget that all runs share.
+        arm: The column or setting with the arm, or folder or name (of the file); by default arm.
+        seed: The column or setting with the seed; by default seed.
+        pair: Pair runs by this column (such as seed), if paired runs share data.
+        reader: The file format, if not detected: a name, form.toml or file.py:name.
+        where: Use only runs that satisfy a condition, such as lr=0.01.
+        best_of: For each seed, use only the best run over the values of this setting.
+        step: The column with the step, for tables with several rows per run.
+        item: The column with the item, for tables with one row per question.
+        metric: The column with the score's name, for tables with one row per score.
+        value: The column with the score's value, for tables with one row per score.
+        at_step: The step at which to read scores; by default the last.
+        crashed: Treat runs without a finite score as diverged (data), or exclude them.
+        stopped_early: Set to ok if runs marked as crashed reached a time limit common to all runs.
     """
 
     arm: str | None = None
@@ -76,23 +76,23 @@ def judge(
     """Judge finished runs from tables or logs of any trainer.
 
     Args:
-        paths: Files, folders and patterns; label=PATTERN names the arm of its runs.
-        score: The score that decides; repeat the option for secondary scores.
-        margin: The largest change that would not matter, in the score's unit.
-        better: Which direction is better, repeated for each score; by default guessed by name.
-        baseline: The arm with which others are compared; by default baseline.
-        target: Also compare the budgets that runs need to reach this value of the score.
-        bar: Compare the runs of one arm with this number instead.
-        alpha: The chance of a false claim over all arms.
+        paths: Files, folders and glob patterns; ARM=PATTERN sets the arm of the matching runs.
+        score: The primary score; repeat the option for secondary scores.
+        margin: The largest change considered negligible, in the score's unit.
+        better: The better direction, repeated for each score; by default inferred from the name.
+        baseline: The arm that the other arms are compared with; by default baseline.
+        target: Also compare the budgets needed to reach this value of the score.
+        bar: Compare the mean of a single arm with this number.
+        alpha: The family-wise error rate over all arms.
         study: The file or results folder of a registered [runs] study, which sets these options.
-        results: A folder in which to keep the records, for report and verify.
-        page: Write the page to this file.
+        results: A folder for the records, which report and verify can read.
+        page: A file for the HTML page.
     """
     scores = score or []
     if study is not None:
         stated = {"score": score, "margin": margin, "better": better, "baseline": baseline}
         stated |= {"arm": selection.arm, "pair": selection.pair, "target": target}
-        _require_unset("is already set by the study", **stated)
+        _require_unset("cannot be combined with --study, which sets it", **stated)
         from paribus.readers.judge import judge_study
 
         records = judge_study(study, paths or [], selection.reader, results)
@@ -101,14 +101,14 @@ def judge(
             return 0
         return _give(records, page, answer)
     if not paths:
-        raise ParibusError("no runs to judge; give files, such as runs.csv, or a --study")
+        raise ParibusError("no runs to judge; pass files, such as runs.csv, or --study")
     from paribus.readers.judge import judge_against_bar, judged, make_study
 
     options: dict[str, Any] = vars(selection) | {"where": selection.where or []}
     if bar is not None:
         unused = {"page": page, "results": results, "margin": margin, "baseline": baseline}
         unused |= {"target": target, "markdown": answer.markdown}
-        _require_unset("has no meaning with --bar, which prints a card", **unused)
+        _require_unset("cannot be combined with --bar", **unused)
         from paribus.decision import WORDS
         from paribus.schema import stamped
 
@@ -143,13 +143,13 @@ def judge(
 
 
 def _require_unset(why: str, **options: object) -> None:
-    """Raise ParibusError if any of these options is set."""
+    """Raise ParibusError if any of the options is set, with `why` as the reason."""
     if stated := [f"--{name}" for name, value in options.items() if value]:
-        raise ParibusError(f"{', '.join(stated)} {why}; remove the option")
+        raise ParibusError(f"{', '.join(stated)} {why}; remove it")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:
-    """Analyse results, write the page, print the card, and return the exit code."""
+    """Analyse results, write the page, print the summary, and return the exit code."""
     from paribus.cli.commands import analysed, give
 
     report, written = analysed(results), list[str]()

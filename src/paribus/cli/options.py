@@ -1,6 +1,6 @@
-"""Options shared by several verbs, and functions that print.
+"""Options shared by several commands, and helper functions for printing.
 
-This module imports nothing heavy at the top, so that help is fast.
+Heavy packages are imported lazily, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -27,22 +27,20 @@ StudyName = Annotated[
 ]
 Folder = Annotated[Path, Parameter(help="The results folder of a study.")]
 Overrides = Annotated[
-    list[str] | None, Parameter(name="--set", help="Change a key of the study: key=value.")
+    list[str] | None, Parameter(name="--set", help="Override a key of the study: key=value.")
 ]
 ResultsPath = Annotated[
     Path | None,
     Parameter(
         name="--results",
-        help="The results folder; by default results/<study> beside the study file.",
+        help="The results folder; by default results/<study> next to the study file.",
     ),
 ]
-Step = Annotated[
-    int | None, Parameter(help="Use the weights kept after this step (training.keep).")
-]
+Step = Annotated[int | None, Parameter(help="Use the checkpoint of this step (see training.keep).")]
 Trust = Annotated[
-    bool, Parameter(help="Run the custom code that a results folder names; read that code first.")
+    bool, Parameter(help="Run custom code of the study; read the code before you trust it.")
 ]
-Json = Annotated[bool, Parameter(help="Print JSON, and nothing else, on standard output.")]
+Json = Annotated[bool, Parameter(help="Print only JSON on standard output.")]
 Pdf = Annotated[bool, Parameter(negative="--no-pdf", help="Also write the PDF.")]
 
 
@@ -52,11 +50,11 @@ TAKEN = ("workers", "backend", "backend_option")  # by a program, and a trainer 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """Options for where workers run.
+    """Command-line options for the device and the execution backend.
 
     Attributes:
         device: Train on this device.
-        backend: Where trials run: local, slurm, ray, or a TOML file.
+        backend: Run trials on this backend: local, slurm, ray, or a TOML file.
         backend_option: An option of the backend: key=value.
     """
 
@@ -65,10 +63,10 @@ class Where:
     backend_option: list[str] | None = None
 
     def options(self, study: Study | None = None) -> dict[str, Any]:
-        """Return these options as keyword arguments that the study's trainer accepts.
+        """Return the options as keyword arguments accepted by the study's trainer.
 
-        Raises ParibusError for an unknown backend, and for an option that the user set but the
-        trainer does not accept.
+        Raises ParibusError if the backend is unknown or the trainer does not accept an option that
+        was set.
         """
         from paribus.runs.executors import find_backend
         from paribus.study.trainer import COMMAND, STACKED
@@ -82,8 +80,8 @@ class Where:
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         if unused := [f"--{k.replace('_', '-')}" for k in changed if k not in takes]:
             raise ParibusError(
-                f"'{study.name}' is run by trainer '{study.trainer}', which does not accept "
-                f"{' or '.join(unused)}; remove it, or make it a key of the trainer's own section",
+                f"{' and '.join(unused)} cannot be used with trainer '{study.trainer}' of "
+                f"'{study.name}'; remove it, or set a key in the trainer's section of the study",
                 code="conflict",
             )
         return {name: value for name, value in values.items() if name in TAKEN}
@@ -92,10 +90,10 @@ class Where:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Trying(Where):
-    """Options for trying one step of every arm.
+    """Command-line options for running one training step of each arm.
 
     Attributes:
-        eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
+        eager: Disable CUDA graphs, for modules that read tensor values on the CPU (slower).
     """
 
     eager: bool = False
@@ -104,10 +102,10 @@ class Trying(Where):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Crew(Where):
-    """Options for where workers run, and how many.
+    """Command-line options for the backend and the number of workers.
 
     Attributes:
-        workers: Number of worker processes; by default one per core or GPU.
+        workers: The number of worker processes; by default one per core or GPU.
     """
 
     workers: PositiveInt | None = None
@@ -116,11 +114,12 @@ class Crew(Where):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Training(Crew):
-    """Options for where and how trials are trained.
+    """Command-line options for training.
 
     Attributes:
-        stack: Number of trials trained together in a worker; by default 1, or all that fit a GPU.
-        eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
+        stack: The number of trials that a worker trains together; by default 1, or all that fit
+            on a GPU.
+        eager: Disable CUDA graphs, for modules that read tensor values on the CPU (slower).
         wandb: Log every trial to Weights & Biases.
     """
 
@@ -132,14 +131,16 @@ class Training(Crew):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Planned(Crew):
-    """Options for where a plan measures a step, or which devices it assumes instead.
+    """Command-line options for estimating the cost, by a measurement or for a given device.
 
     Attributes:
-        stack: Number of trials trained together in a worker; by default 1, or all that fit a GPU.
-        tflops: A device's peak (data sheet) in 10^12 dense FLOPs per second; skips measuring.
-        utilisation: With --tflops: the share of the peak that training reaches; by default 0.4.
-        count: With --tflops: the number of devices; by default those of one trial.
-        price: The price of a device per hour.
+        stack: The number of trials that a worker trains together; by default 1, or all that fit
+            on a GPU.
+        tflops: A device's peak from its data sheet, in 10^12 dense FLOPs per second; skips the
+            measurement.
+        utilisation: With --tflops, the share of the peak that training reaches; by default 0.4.
+        count: With --tflops, the number of devices; by default as many as one trial uses.
+        price: The price per device and hour.
     """
 
     stack: int | None = None
@@ -152,14 +153,14 @@ class Planned(Crew):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Answer:
-    """Options for printing a verdict.
+    """Command-line options for printing verdicts.
 
     Attributes:
-        verbose: Also print every test, control and caution.
-        json: Print verdict.json instead of the card; everything else goes to stderr.
-        markdown: Print the card as Markdown, for a pull request; everything else goes to stderr.
-        exit_verdict: Exit with the code of the word; if there are several, of the last of these:
-            BETTER 0, SAME 12, DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
+        verbose: Also print all tests, controls and cautions.
+        json: Print verdict.json instead of the summary; all other output goes to stderr.
+        markdown: Print the summary as Markdown; all other output goes to stderr.
+        exit_verdict: Exit with a code for the verdict; of several verdicts, the last in this list
+            counts: BETTER 0, SAME 12, DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
     """
 
     verbose: bool = False
@@ -168,7 +169,7 @@ class Answer:
     exit_verdict: bool = False
 
     def __post_init__(self) -> None:
-        """Print messages to stderr if a program reads standard output."""
+        """Redirect messages to stderr if standard output is JSON or Markdown."""
         if self.json or self.markdown:
             console.stderr = True
 
@@ -181,14 +182,14 @@ console = Console(highlight=False, soft_wrap=False, theme=THEME)
 
 
 def parse_overrides(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Parse `key=value` texts into a dict of overrides."""
+    """Parse `key=value` strings into a dict of overrides."""
     from paribus.study import parse_override
 
     return dict(parse_override(text) for text in texts or ())
 
 
 def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """Return a table for the terminal."""
+    """Build a terminal table from column labels and rows of cells."""
     from paribus.report.table_model import table_of
 
     labels = list(head)
@@ -196,28 +197,28 @@ def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Tab
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables and texts with markup. An indented line is a command, so it is never wrapped."""
+    """Print tables and marked-up text. Indented lines are commands and therefore not wrapped."""
     for part in parts:
         for line in part.splitlines() if isinstance(part, str) else [part]:
             console.print(line, soft_wrap=str(line).startswith("  ") or None)
 
 
 def show_path(line: str) -> None:
-    """Print a line without wrapping it, because users copy the path in it."""
+    """Print a line that contains a path, without wrapping, so that the path can be copied."""
     console.print(line, soft_wrap=True, markup=False)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on standard output."""
+    """Print a value to standard output as indented JSON."""
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_stamped(value: Mapping[str, Any]) -> None:
-    """Print a verb's answer as JSON with its schema number.
+    """Print a command's output as JSON, including a schema number.
 
-    The number is raised when a key is renamed, removed or given another meaning.
+    The schema number is increased when a key is renamed, removed or redefined.
     """
     from paribus.digests import plain
     from paribus.schema import stamped

@@ -1,4 +1,4 @@
-"""Tables and texts printed by the verbs."""
+"""Tables and texts printed by the commands."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ MIB = 2**20
 
 
 def design(study: Study) -> list[str]:
-    """Return a warning for each outcome that cannot occur."""
+    """Return one warning per outcome of the decision rule that cannot occur."""
     return [f"[yellow]warning:[/] {escape(line)}." for line in unreachable_text(study)]
 
 
 def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], name: str) -> str:
-    """Describe the smallest detectable change on each primary endpoint, and the assumed SD.
+    """Describe the smallest detectable change on each primary endpoint and the SD it assumes.
 
-    Without an SD, suggest a pilot study.
+    If no SD is known, suggest a pilot study.
 
     Args:
-        name: the study as the user named it.
+        name: study name or path, as given on the command line.
     """
     first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
     return fill(
@@ -59,7 +59,7 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
 
 
 def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
-    """Yield the details behind the card: every test and control, and the rule."""
+    """Yield the tables of `--verbose`: tuning, tests, controls, exclusions and decision rule."""
     analysis = verdicts.analysis
     yield tables.tuning_table(analysis)
     yield tables.looks_table(analysis)
@@ -71,20 +71,20 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     yield escape(tables.not_measured(analysis))
     yield tables.controls(analysis)
     yield from (f"[yellow]excluded:[/] {escape(line)}" for line in tables.left_out(analysis))
-    yield replace(tables.decision(analysis, verdicts), title="the rule")
+    yield replace(tables.decision(analysis, verdicts), title="decision rule")
 
 
 # Studies, before they run
 
 
 def shipped(studies: Mapping[str, Study]) -> Table:
-    """Return a table of the built-in examples and their questions."""
+    """Build a table of the built-in example studies and their questions."""
     rows = [(name, study.question or study.title) for name, study in studies.items()]
-    return table("examples", ("study", "what it asks"), rows)
+    return table("examples", ("study", "question"), rows)
 
 
 def arms(study: Study, cost: Cost | None) -> Table:
-    """Return a table of the arms: differences, parameters, and FLOPs per trial."""
+    """Build a table of the arms: differences, parameters and FLOPs per trial."""
     rows = []
     for arm in study.arms:
         differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
@@ -95,9 +95,9 @@ def arms(study: Study, cost: Cost | None) -> Table:
 
 
 def costs(study: Study, cost: Cost | None) -> Table:
-    """Return a table of a study's tokens, FLOPs, time, price and memory.
+    """Build a table of a study's tokens, FLOPs, time, price and memory.
 
-    If another program trains, only the number of trials is known.
+    Without a cost, as for external programs, the table has only the number of trials.
     """
     n_tuning = len(tuning_study(study).trials) if study.tuning else 0
     trials = f"{len(study.trials)} trials"
@@ -106,39 +106,39 @@ def costs(study: Study, cost: Cost | None) -> Table:
         return table("", ("", " "), [("training", trials)])
     base, rate = cost.arms[study.baseline], cost.rate
     values = {
-        "vocabulary": f"{cost.vocabulary:,}" if cost.vocabulary else "assumed, GPT-2's",
+        "vocabulary": f"{cost.vocabulary:,}" if cost.vocabulary else "that of GPT-2, assumed",
         "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} per parameter)",
-        "tokens in all": f"{cost.tokens:,}",
-        "FLOPs in all": f"{cost.flops:.4g}",
+        "total tokens": f"{cost.tokens:,}",
+        "total FLOPs": f"{cost.flops:.4g}",
     }
     if rate is None or cost.hours is None or cost.device_hours is None:
-        values["time"] = "not measured, as a step takes long here; use --tflops X for a device"
+        values["time"] = "not measured, because a step is slow on this machine; add --tflops"
     else:
         at_once = numbers.plural(rate.workers * study.resources.devices, "device")
         if rate.step_seconds:
             at_once = numbers.plural(rate.workers, "worker")
-            values["one step, measured"] = f"{_amount(rate.step_seconds * 1e3)} ms"
+            values["time per step, measured"] = f"{_amount(rate.step_seconds * 1e3)} ms"
         values |= {
-            "FLOPs per second, a device": f"{rate.flops_per_second:.4g}",
+            "FLOPs per second and device": f"{rate.flops_per_second:.4g}",
             "device-hours": _amount(cost.device_hours),
-            f"time, {at_once}": numbers.duration(cost.hours * 3600),
+            f"time on {at_once}": numbers.duration(cost.hours * 3600),
         }
     if cost.price is not None:
         values["price"] = _amount(cost.price)
     memories = {arm: own.memory for arm, own in cost.arms.items() if own.memory}
     if memories:
         arm = max(memories, key=memories.__getitem__)
-        values[f"MiB of a trial of {arm}"] = _amount(memories[arm] / MIB)
-    return table(f"{trials}; training alone", ("", " "), values.items())
+        values[f"MiB per trial (largest: {arm})"] = _amount(memories[arm] / MIB)
+    return table(f"{trials}; cost of training only", ("", " "), values.items())
 
 
 def _amount(value: float) -> str:
-    """Format an amount: `1,234`, or with three digits below 100, such as `20.3` or `0.0031`."""
+    """Format a number as `1,234`, or with three significant digits if below 100 (`0.0031`)."""
     return f"{value:,.0f}" if value >= 100 else numbers.compact(float(f"{value:.3g}"))
 
 
 def looks(plan: Sequence[Boundary]) -> Table:
-    """Return a table of the boundaries at each interim analysis, for Holm's first step."""
+    """Build a table of the critical values of the interim analyses, for Holm's first step."""
     rows = [
         (str(number), *(str(look.pairs), f"{look.spent:.2g}", f"{look.t:.2f}"))
         for number, look in enumerate(plan, start=1)
@@ -147,8 +147,8 @@ def looks(plan: Sequence[Boundary]) -> Table:
 
 
 def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Iterator[Table]:
-    """Yield a table for each primary endpoint: the change that every contrast can detect."""
-    head = ("contrast", "SD", "source", "detects", "margin", "pairs for it")
+    """Yield one table per primary endpoint with the detectable change of each contrast."""
+    head = ("contrast", "SD", "source", "detects", "margin", "pairs for margin")
     for name in dict.fromkeys(row.metric for row in rows):
         size, unit = metrics[name].size_text, metrics[name].change_unit
         cells = [
@@ -166,10 +166,10 @@ def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Ite
 
 
 def trials(results: Results, live: Progress | None) -> Table:
-    """Return a table of every trial with its state and steps.
+    """Build a table of the trials: state, number of steps and training time.
 
     Args:
-        live: progress of the study if it is running.
+        live: progress of the run, or None if the study is not running.
     """
     begun, rows = live.running if live else {}, []
     for folder in results.finished:
@@ -187,7 +187,7 @@ def trials(results: Results, live: Progress | None) -> Table:
 
 
 def standing(results: Results, home: ResultsFolder) -> str:
-    """Describe the interim analyses and the tuning of the study in `home`."""
+    """Describe the progress of interim analyses and tuning of the study in `home`."""
     study, folder = home.read_study(), home.tuning_trials
     tuned = study.tuning.chosen if study.tuning else {}
     return fill(
@@ -205,12 +205,12 @@ def standing(results: Results, home: ResultsFolder) -> str:
 
 
 def jobs(rows: Sequence[JobState]) -> Table:
-    """Return a table of a run's jobs, with their states in the scheduler's words.
+    """Build a table of a run's jobs, including the scheduler's own state messages.
 
-    It includes the last log lines of jobs that ended before the run.
+    Jobs that ended before the run are followed by their last log lines.
     """
     cells = []
     for row in rows:
         cells.append((row.id, row.phase, row.doing, row.node, row.words))
         cells += [("", "", "", "", line) for line in reversed(row.log)]
-    return table("", ("job", "state", "trials", "node", "the scheduler says"), cells)
+    return table("", ("job", "state", "trials", "node", "scheduler message"), cells)

@@ -1,1 +1,1 @@
-"""Tables, figures, page and PDF, computed only from the records, without torch or a network."""
+"""Reports of a study (tables, figures, HTML page, PDF), rendered from its records."""

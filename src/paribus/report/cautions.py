@@ -1,7 +1,7 @@
-"""Cautions about verdicts, each with a code, a severity and the condition under which it applies.
+"""Cautions: warnings about a verdict, each with a code, a severity and a condition.
 
-A condition yields one sentence for each time that its caution applies. The card shows the gravest
-caution of a study; the page and `--verbose` show all.
+A condition is a generator of sentences, empty if the caution does not apply. The terminal card
+shows only the most severe caution of a study; the page and `--verbose` show all.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ READING = ("arms_differ", "horizon", "may_pair")
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 # What a control that is not proven means.
 NOT_PROVEN = {
-    "held-out text": "Held-out text is not proven to be held out",
+    "held-out text": "The held-out text may overlap with the training text",
     "budget": "Budgets are not proven to be equal",
-    "initial values": "Initial values are not proven to be redrawn for every seed",
+    "initial values": "Initial values are not proven to differ between seeds",
     "steps": "Scores are not proven to be from the same step",
     "software": "An arm and its reference were trained on different machines or software",
 }
@@ -39,7 +39,7 @@ NOT_PROVEN = {
 
 @dataclass(frozen=True)
 class Caution:
-    """A caution about one verdict: its code, severity (3 is the gravest) and sentence."""
+    """Caution about one verdict: a code, a severity from 1 to 3 (most severe), and a sentence."""
 
     code: str
     severity: int
@@ -48,10 +48,11 @@ class Caution:
 
 @dataclass(frozen=True)
 class Context:
-    """Input to a caution's condition: a contrast and its verdict.
+    """Arguments of a caution's condition: a contrast, its verdict and the analysis.
 
     Attributes:
-        wider: the same analysis, with lack of fit in every error.
+        wider: the same analysis with every standard error including lack of fit of the tuning
+            curve.
     """
 
     analysis: Analysis
@@ -66,7 +67,7 @@ class Context:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The arm and its reference."""
+        """Names of the arm and its reference."""
         return self.contrast.arm, self.contrast.reference
 
     @property
@@ -81,7 +82,7 @@ class Context:
 
     @property
     def alpha(self) -> float:
-        """Level of the registered tests."""
+        """Significance level of the registered tests."""
         return self.analysis.study.inference.alpha
 
 
@@ -92,10 +93,10 @@ CAUTIONS: list[tuple[str, int, bool, Condition]] = []
 
 
 def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condition], None]:
-    """Register a function as the condition of a caution.
+    """Return a decorator that registers a function as the condition of a caution.
 
     Args:
-        judged: whether the caution applies only to contrasts that can be judged.
+        judged: whether to skip contrasts whose verdict is INVALID.
     """
     return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
 
@@ -104,7 +105,7 @@ def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condi
 def _(c: Context) -> Iterator[str]:
     if c.analysis.edited:
         keys = numbers.some(c.analysis.edited, MOST_SEEDS)
-        yield f"Edited after registration, but shown as registered: {keys}."
+        yield f"Edited after registration (this report uses the registered values): {keys}."
 
 
 @caution("excluded", 3, judged=False)
@@ -117,19 +118,18 @@ def _(c: Context) -> Iterator[str]:
         f"{n} of {numbers.plural(runs[arm], 'run')} of {c.called[arm]}" for arm, n in failed.items()
     )
     is_equal = len({n / max(runs[arm], 1) for arm, n in failed.items()}) == 1
-    effect = "" if is_equal else " This may be an effect of the arm."
+    effect = "" if is_equal else " The arm itself may cause failures."
     yield f"Failed runs are excluded: {text}.{effect}"
 
 
 def extension_text(study: Study) -> str:
-    """Describe a second stage: its size, how both stages are combined, and the error rate."""
+    """Describe a second stage: its sample size, the combination method and the error rate."""
     first, second = study.stages
     return (
         f"A second stage of {second} seeds was registered after the first stage of {first} seeds. "
-        "Both are combined by the inverse-normal method with weights registered before the first "
-        "(Lehmacher and Wassmer 1999). If the first stage was tested by itself, the chance of a "
-        f"false claim at either stage is larger than {study.inference.alpha:g} (8.3% for equal "
-        "stages at 5%)."
+        "Both are combined by the inverse-normal method with weights fixed before the first stage "
+        "(Lehmacher and Wassmer 1999). If the first stage was also tested by itself, the total "
+        f"false-positive rate exceeds {study.inference.alpha:g} (8.3% for two equal stages at 5%)."
     )
 
 
@@ -166,9 +166,9 @@ def _(c: Context) -> Iterator[str]:
     holds = "does not hold" if c.verdict.evidence.state.quality == "Q?" else "holds"
     yield (
         f"{rates.treatment_events} of {rates.n_treatment} runs of {c.arm} and "
-        f"{rates.baseline_events} of {rates.n_baseline} of {c.base} diverged and are not part of "
-        f"the change. Counted at the worst finite score, the change is {change_text(counted)}, "
-        f"Holm p {numbers.p_equals(counted.holm_p)}: the result {holds}."
+        f"{rates.baseline_events} of {rates.n_baseline} of {c.base} diverged and are excluded from "
+        "the change. With diverged runs set to the worst finite score, the change is "
+        f"{change_text(counted)}, Holm p {numbers.p_equals(counted.holm_p)}: the result {holds}."
     )
 
 
@@ -182,9 +182,9 @@ def _(c: Context) -> Iterator[str]:
     if runs.copies:
         such = f" ({' and '.join(runs.copy_of)})" if runs.copy_of else ""
         copies = numbers.plural(runs.copies, "run")
-        yield f"Not counted: {copies} with the same values as another run{such}."
+        yield f"Excluded as duplicates: {copies} with the same values as another run{such}."
     if runs.skipped:
-        yield _example(f"{len(runs.skipped)} of {files} have no known form", runs.skipped)
+        yield _example(f"{len(runs.skipped)} of {files} have an unknown format", runs.skipped)
 
 
 def _example(words: str, files: Sequence[Sequence[str]]) -> str:
@@ -210,9 +210,9 @@ def _(c: Context) -> Iterator[str]:
     if says is not None and word != c.verdict.word:
         interval = contrast.declared.span_text(says.interval.low, says.interval.high)
         yield (
-            "The registered error excludes how badly a parabola fits the tuning curve. With this "
-            f"error, the {numbers.level(1 - says.interval.level)} interval is {interval}, and the "
-            f"word would be {word}."
+            "The registered standard error excludes the tuning curve's lack of fit. With it, the "
+            f"{numbers.level(1 - says.interval.level)} interval is {interval}, and the verdict "
+            f"would be {word}."
         )
 
 
@@ -233,7 +233,7 @@ def _(c: Context) -> Iterator[str]:
         keys = list(map(key_text, tuned.candidates[0]))
         shared = f"{keys[0]}s" if len(keys) == 1 else "settings"
         ranges = numbers.some(list(changes.values()), MOST_SEEDS)
-        yield f"At equal {shared}, the sign of a change depends on their value: {ranges}."
+        yield f"At equal {shared}, the sign of the change depends on their value: {ranges}."
 
 
 @caution("choice", 2)
@@ -244,12 +244,12 @@ def _(c: Context) -> Iterator[str]:
     keys = " and ".join(map(key_text, tuning.keys))
     if choice.included:
         yield (
-            f"Each arm has the best {keys} tried, because no curve could be fitted. The error of "
-            "this choice is estimated by redrawing tuning seeds, and may be too small."
+            f"Each arm uses the best {keys} tried, because no curve could be fitted. The error of "
+            "this selection is estimated by resampling tuning seeds and may be too small."
         )
     else:
-        why = choice.why_not or "the study says that it is fixed"
-        yield f"The error does not include the choice of {keys}: {why}."
+        why = choice.why_not or "the study treats it as fixed"
+        yield f"The standard error excludes the selection of {keys}: {why}."
 
 
 @caution("tests_disagree", 2)
@@ -277,8 +277,8 @@ def _(c: Context) -> Iterator[str]:
     if abs(skew) > SKEWED * error:
         yield (
             f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "
-            "interim analyses assume normal differences: with strong skew, false claims are too "
-            "frequent."
+            "interim analyses assume normal differences; strong skew inflates the false-positive "
+            "rate."
         )
 
 
@@ -288,7 +288,7 @@ def _(c: Context) -> Iterator[str]:
     if says is not None and says.constant and says.mean != 0:
         yield (
             "All differences are equal, so their spread is below the resolution of the "
-            "measurement. p is the smallest that this resolution allows."
+            "measurement. The p-value is the smallest that this resolution allows."
         )
 
 
@@ -298,8 +298,8 @@ def _(c: Context) -> Iterator[str]:
         ours, theirs = c.contrast.censored
         yield (
             f"{c.arm} did not reach the target in {ours} of {len(c.contrast.seeds)} seeds, and "
-            f"{c.base} in {theirs}, within the smaller budget of each pair. So SAME cannot be "
-            "shown."
+            f"{c.base} in {theirs}, within the smaller budget of each pair. The verdict therefore "
+            "cannot be SAME."
         )
 
 
@@ -310,12 +310,12 @@ def _(c: Context) -> Iterator[str]:
         target = c.contrast.target or "these items"
         yield (
             f"Items cannot be paired, because {c.contrast.items_why_not}. The {TESTS[says.test]} "
-            f"on seed means decides, and the claim is about {target}, not about new items."
+            f"on seed means decides, and the verdict applies to {target}, not to new items."
         )
 
 
 def may_be_small(verdict: Verdict) -> bool:
-    """Return whether the change may be too small: its interval reaches into the margin."""
+    """Return whether the change may be smaller than the margin, judging by its interval."""
     if verdict.margin is None or verdict.low is None or verdict.high is None:
         return False
     return min(abs(verdict.low), abs(verdict.high)) < verdict.margin
@@ -344,11 +344,11 @@ def _(c: Context) -> Iterator[str]:
     reuse = c.analysis.reuse
     if reuse is None or reuse.first is None or not is_of_text(c.contrast.metric):
         return
-    also = f", and used for validation by {reuse.validated} before" if reuse.validated else ""
+    also = f", and used earlier for validation by {reuse.validated}" if reuse.validated else ""
     yield (
         f"The test text was opened for {numbers.plural(reuse.opened_for, 'study', 'studies')}"
-        f"{also}; the first was '{reuse.first.study}' on {reuse.first.time[:10]}. Total on this "
-        f"text: {numbers.plural(reuse.tests, 'primary test')} (see p_over_studies in verdict.json)."
+        f"{also}; the first was '{reuse.first.study}' on {reuse.first.time[:10]}. Primary tests "
+        f"on this text so far: {reuse.tests} (see p_over_studies in verdict.json)."
     )
 
 
@@ -358,7 +358,7 @@ def _(c: Context) -> Iterator[str]:
     if c.analysis.runs and study.is_paired:
         seed = (study.model_extra or {}).get("runs", {}).get("seed", "seed")
         yield (
-            f"Runs with the same {seed} are assumed to share data and initial values; this is not "
+            f"Runs with the same {seed} are assumed to share data and initial values, which is not "
             "recorded."
         )
 
@@ -376,7 +376,7 @@ def _(c: Context) -> Iterator[str]:
 
 
 def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
-    """Return each verdict's cautions, the gravest first."""
+    """Return one tuple of cautions per verdict, most severe first."""
     each, analysis, wider = [], verdicts.analysis, with_lack_of_fit(verdicts.analysis)
     for verdict in verdicts:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
@@ -392,9 +392,9 @@ def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
 
 
 def shown_cautions(verdicts: Verdicts, every: Sequence[tuple[Caution, ...]]) -> Iterator[Caution]:
-    """Yield each caution once, the gravest first.
+    """Yield unique cautions, most severe first.
 
-    A caution that is not about all arms names its arms.
+    A caution that applies to some of the arms is prefixed with their titles.
     """
     analysis, called = verdicts.analysis, verdicts.analysis.study.called
     arms: dict[Caution, list[str]] = {}
@@ -420,10 +420,10 @@ NO_NUMBER: dict[str, str] = {
     "more_harm": "more runs would show harm at these rates",
     "survivors_disagree": "surviving and diverged runs disagree",
     "events_disagree": "divergence and spikes disagree",
-    "no_cure": "more seeds would show no cure at these rates",
-    "not_with_runs": "not with more runs",
+    "no_cure": "more seeds would not show less divergence at these rates",
+    "not_with_runs": "more runs would not resolve this",
     "not_compared": "not compared",
-    "constant": "nothing varies from seed to seed",
+    "constant": "no variation between seeds",
 }
 
 
@@ -440,15 +440,15 @@ INSTEAD: dict[str, str] = {
 
 
 def instead_text(analysis: Analysis, verdict: Verdict) -> str:
-    """Format what would resolve a verdict besides more seeds, such as `more questions`."""
+    """Name what would resolve a verdict apart from more seeds, such as `more questions`."""
     items = analysis.contrast(verdict.arm, verdict.metric).items_about.rpartition(" ")[2]
     return INSTEAD.get(verdict.needed.instead, "").format(items=items)
 
 
 def needs_text(analysis: Analysis, verdict: Verdict) -> str:
-    """Format what would resolve a verdict, such as `~36 seeds, or more questions`.
+    """Name what would resolve a verdict, such as `~36 seeds, or more questions`.
 
-    Returns "" if nothing would.
+    If nothing would, the reason is returned, or "" if none is known.
     """
     needed, instead = verdict.needed, instead_text(analysis, verdict)
     runs = "seeds" if analysis.study.is_paired else "runs per arm"
@@ -459,7 +459,7 @@ def needs_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
-    """Return why a verdict cannot be given, or "" if it can."""
+    """Return the reason why a verdict is INVALID, or "" if it is valid."""
     code, contrast = verdict.evidence.invalid, analysis.contrast(verdict.arm, verdict.metric)
     if code == "missing":
         return f"trials are missing: {numbers.some(analysis.missing_of(contrast))}"
@@ -470,7 +470,7 @@ def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
-    """Return why an interaction cannot be judged, or "" if it can."""
+    """Return the reason why an interaction cannot be judged, or "" if it can."""
     by_arm = {
         v.arm: invalid_text(verdicts.analysis, v)
         for v in verdicts
@@ -482,17 +482,17 @@ def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
 
 # Why a row of the rule cannot decide, by the code of `decision.reach.dead_rows`.
 DEAD: dict[str, str] = {
-    "few_seeds": "{seeds}: fewer than {least} seeds are described, not tested",
-    "no_events": "{n} seeds cannot show that an arm cures or causes instability: the exact p of "
-    "{contrasts} is at least {p:.3g}",
-    "no_limit": "no cost is limited",
-    "no_benefit": "no benefit is named",
+    "few_seeds": "{seeds} cannot be tested (at least {least} are needed)",
+    "no_events": "{n} seeds cannot show that an arm cures or causes instability (the exact p of "
+    "{contrasts} is at least {p:.3g})",
+    "no_limit": "no cost has a limit",
+    "no_benefit": "no benefit is specified",
     "no_other_endpoint": "no other endpoint is primary",
 }
 
 
 def unreachable_text(study: Study) -> list[str]:
-    """Return a line for each outcome that cannot occur."""
+    """Return a line for each outcome of the decision rule that cannot occur in this study."""
     n = len(study.seeds)
     values = {
         "n": n,
@@ -504,7 +504,7 @@ def unreachable_text(study: Study) -> list[str]:
     texts = {code: text.format(**values) for code, text in DEAD.items()}
     rule, lines = find_rule(study).name, []
     for name, claim, reasons in unreachable(study):
-        subject = f"the rule {name} can adopt nothing"
+        subject = f"the rule {name} cannot adopt any arm"
         subject = subject if claim == "adopted" else f"{name} cannot be {claim}"
         why = "; ".join(texts[code] for code in reasons) or f"the rule {rule} has no such outcome"
         lines.append(f"{subject}: {why}")

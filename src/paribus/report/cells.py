@@ -1,4 +1,4 @@
-"""Formatting of changes, costs and counts for the card, page, tables and cautions."""
+"""Formatting of changes, costs and counts for all parts of a report."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ UNEQUAL = 0.05  # of a cost: an arm whose cost differs by less is as costly as i
 
 
 def join(words: Sequence[str]) -> str:
-    """Join words as in `a, b and c`."""
+    """Join words with commas and a final "and": `a, b and c`."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def join_some(arms: Sequence[str]) -> str:
-    """Join the titles of the first arms, as in `a, b, c and 2 more`."""
+    """Join the first arm titles and count the rest: `a, b, c and 2 more`."""
     rest = len(arms) - MOST_NAMED
     return join([*arms[:MOST_NAMED], f"{rest} more"] if rest > 0 else arms)
 
 
 def key_text(key: str) -> str:
-    """Return the last part of a key in words, as `learning rate` for `optimizer.learning_rate`."""
+    """Convert a dotted key to a label: `optimizer.learning_rate` becomes `learning rate`."""
     return key.rpartition(".")[2].replace("_", " ")
 
 
 def change_text(contrast: Contrast) -> str:
-    """Format a change as `-0.0321 [-0.0410, -0.0233]`, or return why there is none."""
+    """Format a change as `-0.0321 [-0.0410, -0.0233]`, or return why it is missing."""
     says, digits = contrast.decided, contrast.declared.change_digits
     if says is None:
         return contrast.why_not
@@ -58,9 +58,9 @@ def change_text(contrast: Contrast) -> str:
 
 
 def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
-    """Format `inside ±0.02`, naming the interval that is inside if it is not the one shown.
+    """Format an equivalence result as `inside ±0.02`, or `90% interval inside ±0.02`.
 
-    Two one-sided tests at 5% correspond to the 90% interval.
+    The level is given if only the narrower interval, that of two one-sided tests, is inside.
     """
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
     inside = f"inside ±{contrast.declared.stated_text(endpoint.margin or 0)}"
@@ -71,9 +71,9 @@ def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
 
 
 def size_text(analysis: Analysis, arm: str) -> str:
-    """Format differences in size, such as `66% more parameters, 57% more training FLOPs`.
+    """Format differences in model size and cost: `66% more parameters, 57% more training FLOPs`.
 
-    Returns "" if all sizes are about equal. Memory is shown only if the arm needs more.
+    Differences below 5% are omitted; memory is shown only if the arm needs more of it.
     """
     cost = cost_of(analysis, arm)
     shares = {
@@ -89,10 +89,10 @@ def size_text(analysis: Analysis, arm: str) -> str:
 
 
 def speed_text(analysis: Analysis, arm: str) -> str:
-    """Format the measured difference in speed, such as `36% slower`.
+    """Format the difference in training speed, such as `36% slower`.
 
-    Returns "" if speed was not measured, if it differs by less than 5%, or if the interval includes
-    zero. Trials count as measured if arms took turns; finished runs, if their logs have speeds.
+    Returns "" for a difference below 5%, for an interval that includes zero, and without a valid
+    measurement, which is one made in alternation, or speeds in the logs of finished runs.
     """
     cost = cost_of(analysis, arm)
     is_measured = cost.in_turn or analysis.runs is not None
@@ -105,7 +105,7 @@ def speed_text(analysis: Analysis, arm: str) -> str:
 
 
 def divergence_text(analysis: Analysis, arm: str) -> str:
-    """Format `diverged in 5 of 5 seeds against 0 of 5`, or "" if no trial diverged."""
+    """Format divergence counts: `diverged in 5 of 5 seeds against 0 of 5`; "" if all are zero."""
     stability = analysis.stability(arm)
     if stability is None:
         return ""
@@ -120,13 +120,13 @@ def divergence_text(analysis: Analysis, arm: str) -> str:
 
 
 def loss_text(contrast: Contrast) -> str:
-    """Format a worse result, as `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
+    """Format an endpoint that got worse: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
     p = numbers.p_value(contrast.holm_p)
     return f"{contrast.declared.label} ({change_text(contrast)}, p {p})"
 
 
 def missing_text(analysis: Analysis) -> str:
-    """Format the missing trials of an unfinished study, or "" if the study is finished."""
+    """List the missing trials of an unfinished study, or return "" if it is finished."""
     total, missing = analysis.n_trials, len(analysis.missing)
     if not missing:
         return ""

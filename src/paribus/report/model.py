@@ -1,4 +1,4 @@
-"""The report of a study as plain data, from which the card, the page and the PDF are rendered."""
+"""Report of a study as plain data; source of the terminal card, HTML page and PDF."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from paribus.statistics import DESCRIPTIVE_BELOW
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes that keep the reference
 COST_NOTES = {
     "not measured": "speed not measured",
-    "over": "cost over its budget",
-    "not shown": "cost not shown within its budget",
+    "over": "cost exceeds its budget",
+    "not shown": "cost not shown to be within its budget",
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the report: an arm, or an interaction, on one endpoint.
+    """Report row: result of an arm or interaction on one endpoint.
 
     Attributes:
         label: title of the arm or interaction.
-        word: word of the verdict.
-        change: the change with its interval, or why there is none.
-        tests: p of the deciding test, and Holm's p if it differs, as in `p 0.025, Holm 0.051`.
-        note: a remark shown beside the word.
-        against: title of the reference.
+        word: verdict label, such as "BETTER".
+        change: formatted change with its interval, or the reason why it is missing.
+        tests: p-value of the deciding test, plus Holm's p if it differs: `p 0.025, Holm 0.051`.
+        note: remark shown next to the verdict label.
+        against: title of the reference arm.
     """
 
     label: str
@@ -64,13 +64,13 @@ class Row:
 
     @property
     def style(self) -> str:
-        """Style in which the word is shown."""
+        """Name of the display style for the verdict label."""
         return STYLE_OF.get(self.word, "plain")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A reference arm on one endpoint, with its mean over `n` seeds."""
+    """Reference arm's title and mean score over `n` seeds on one endpoint."""
 
     label: str
     mean: str
@@ -79,7 +79,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Block:
-    """One endpoint with its title, its arms (best change first) and their references."""
+    """Results on one endpoint: a title, one row per arm (best first), and the reference arms."""
 
     title: str
     rows: tuple[Row, ...]
@@ -88,13 +88,13 @@ class Block:
 
     @property
     def heading(self) -> str:
-        """The title, with the reference's mean if there is only one reference."""
+        """Title, followed by the reference's mean if there is exactly one reference."""
         only = self.compared[0] if len(self.compared) == 1 else None
         return f"{self.title}; {only.label} {only.mean}" if only else self.title
 
     @property
     def groups(self) -> list[tuple[Compared | None, list[Row]]]:
-        """Rows, grouped by reference."""
+        """Rows grouped by reference arm."""
         if not self.compared:
             return [(None, list(self.rows))]
         return [
@@ -105,10 +105,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Chip:
-    """A fact shown beside the answer.
+    """Summary badge shown next to the verdicts, such as "15 of 15 trials".
 
     Attributes:
-        section: id of the section of the page to which it links.
+        section: id of the page section that the badge links to.
         style: "good", "open" or "bad", or "" for no style.
     """
 
@@ -119,20 +119,20 @@ class Chip:
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a study: question, results and verdicts.
+    """Report of a study: question, results and verdicts.
 
     Attributes:
-        question: the study's question, prefixed with `Exploratory: ` if nothing was registered.
-        lead: an opening sentence, such as that every trial of an arm diverged, or "".
-        blocks: the endpoints.
-        reading: a sentence on how to read the numbers.
-        action: what the registered rule says to do, or "" if it decides nothing.
-        overruled: why the rule keeps the reference of a BETTER arm, or "" if it does not.
-        cautions: the cautions of all verdicts, each once, the gravest first.
-        cautions_of: the cautions of each verdict, in the order of `verdicts`.
-        missing: a sentence naming the trials that an unfinished study lacks, or "".
-        chips: counts of trials and controls, and, for the page, of stable trials.
-        hypotheses: the study's hypotheses, judged by the verdicts.
+        question: question of the study, prefixed with `Exploratory: ` if nothing was registered.
+        lead: sentence naming the arms whose trials all diverged, or "".
+        blocks: results, one block per endpoint.
+        reading: sentence that explains how to read the numbers.
+        action: decision of the registered rule, or "" if it decides nothing.
+        overruled: why the rule does not adopt an arm that is BETTER, or "".
+        cautions: unique cautions of all verdicts, most severe first.
+        cautions_of: cautions of each verdict, in the order of `verdicts`.
+        missing: sentence listing the missing trials of an unfinished study, or "".
+        chips: summary badges with counts of trials, controls and stable trials.
+        hypotheses: hypotheses of the study, each with the verdicts for and against it.
     """
 
     question: str
@@ -150,12 +150,12 @@ class Report:
 
     @property
     def facts(self) -> list[str]:
-        """Counts of trials and controls, as text."""
+        """Texts of the badges that count trials and controls."""
         return [chip.text for chip in self.chips if chip.section in ("trials", "controls")]
 
     @property
     def gravest(self) -> Caution | None:
-        """The gravest caution, which the card shows; None if there are no cautions."""
+        """Most severe caution, or None if there are no cautions."""
         return self.cautions[0] if self.cautions else None
 
 
@@ -194,7 +194,7 @@ class _Builder:
     called: Mapping[str, str]
 
     def primary(self) -> list[Block]:
-        """Return a block for each primary endpoint."""
+        """Build one block per primary endpoint."""
         study, analysis = self.analysis.study, self.analysis
         references = dict.fromkeys(reference for _, reference in study.contrasts)
         blocks = []
@@ -226,7 +226,7 @@ class _Builder:
             of_word = inside_text(study, contrast)
         elif word == "BETTER" and may_be_small(verdict):
             margin = contrast.declared.stated_text(verdict.margin or 0)
-            of_word = f"gain may be below the margin {margin}"
+            of_word = f"gain may be smaller than the margin {margin}"
         elif word == "UNRESOLVED":
             of_word = needs_text(analysis, verdict)
             if verdict.needed.pairs or verdict.needed.instead:
@@ -246,10 +246,10 @@ class _Builder:
         return Row(self.called[arm], word, change, tests, note, against)
 
     def _n(self, n: int, sizes: Sequence[int] = ()) -> str:
-        """Format a number of seeds as `n = 3` if it is small or differs between rows, else "".
+        """Format the sample size as `n = 3` if it is small or differs between rows, else "".
 
         Args:
-            sizes: numbers of runs of both arms, which are shown if they differ.
+            sizes: number of runs of each arm; both are shown if they differ.
         """
         if len(set(sizes)) > 1:
             return f"n = {' and '.join(map(str, sizes))}"
@@ -262,7 +262,7 @@ class _Builder:
         return Compared(self.called[arm], mean, summary.n)
 
     def interactions(self) -> list[Block]:
-        """Return a block of interactions for each primary endpoint."""
+        """Build one block of interactions per primary endpoint."""
         rows = [
             (depends.metric, self._interaction(depends)) for depends in self.verdicts.interactions
         ]
@@ -271,7 +271,7 @@ class _Builder:
     def _blocks(
         self, rows: Iterable[tuple[str, Row]], suffix: str = "", *, is_secondary: bool = False
     ) -> list[Block]:
-        """Return a block for each metric of the rows."""
+        """Group (metric, row) pairs into one block per metric."""
         blocks: dict[str, list[Row]] = {}
         for metric, row in rows:
             blocks.setdefault(metric, []).append(row)
@@ -298,7 +298,7 @@ class _Builder:
         return Row(interaction.title, interaction.word, change, tests, note)
 
     def secondary(self) -> list[Block]:
-        """Return a block for each secondary score of finished runs, or [] for other studies."""
+        """Build one block per secondary score of finished runs; return [] for other studies."""
         rows = []
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
@@ -310,7 +310,7 @@ class _Builder:
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
-        """Return a sentence naming the arms whose trials all diverged, or "" if no arm's did."""
+        """Return a sentence naming the arms whose trials all diverged, or "" if there are none."""
         study, analysis = self.analysis.study, self.analysis
         lost = [arm for arm in study.arms if analysis.all_diverged(arm)]
         if not lost:
@@ -319,7 +319,7 @@ class _Builder:
         return f"Every trial of {arms} diverged."
 
     def reading(self) -> str:
-        """Return a sentence on how to read the numbers of the rows."""
+        """Return a sentence that explains the numbers in the rows."""
         study = self.analysis.study
         references = {reference for _, reference in study.contrasts}
         if not references:
@@ -335,19 +335,19 @@ class _Builder:
         if any(c.decided.has_interval for c in decided if c.decided):
             text += f", with its {numbers.level(study.inference.alpha)} interval"
             if any(c.tested for c in decided):
-                text += " and p" + ("; the word goes by Holm's p" if study.family > 1 else "")
+                text += " and p" + ("; verdicts use Holm's p" if study.family > 1 else "")
         if any(verdict.word == "DESCRIPTIVE" for verdict in self.verdicts):
             runs = "pairs" if study.is_paired else "runs per arm"
             text += f". Fewer than {DESCRIPTIVE_BELOW} {runs} are described, not tested"
         if self.analysis.chosen_on_judged_text and any(is_of_text(v.metric) for v in self.verdicts):
-            text += ". The arms were tuned on the same text, with other seeds"
+            text += ". The arms were tuned on the same text with different seeds"
         is_open = any(verdict.word == "UNRESOLVED" for verdict in self.verdicts)
         notes = dict(self.analysis.runs.notes) if self.analysis.runs else {}
         shown = [notes[code] for code in READING if is_open or code != "may_pair" if code in notes]
         return " ".join([f"{text}.", *shown])
 
     def action(self) -> str:
-        """Return a sentence with the rule's decision, or "" if nothing is decided."""
+        """Return a sentence stating the rule's decision, or "" if nothing is decided."""
         overruled = {v.metric for v in self._overruled}
         shown = [v for v in self.verdicts if v.metric not in overruled]
         labels = dict.fromkeys(v.label for v in shown)
@@ -357,7 +357,7 @@ class _Builder:
         text = next(iter(clauses.values()))
         if len(set(clauses.values())) > 1:
             text = "; ".join(
-                f"on {label} {clause or 'nothing is decided'}" for label, clause in clauses.items()
+                f"on {label}, {clause or 'no decision'}" for label, clause in clauses.items()
             )
         return f"By the rule {rule_of(self.analysis).name}: {text}{self._losses()}."
 
@@ -367,7 +367,7 @@ class _Builder:
         left = [self.called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
         if adopted:
             text = f"adopt {join_some(adopted)}"
-            text += ", each tested alone and not together" if len(adopted) > 1 else ""
+            text += ", each tested alone, not in combination" if len(adopted) > 1 else ""
         elif kept:
             text = f"keep {kept[0] if len(set(kept)) == 1 else 'each reference'}"
         else:
@@ -375,7 +375,7 @@ class _Builder:
         return text + (f" ({join_some(left)} undecided)" if left else "")
 
     def _losses(self) -> str:
-        """Return a clause with the metrics on which adopted arms are worse, or ""."""
+        """Return a clause listing the metrics on which adopted arms are worse, or ""."""
         losses = {}
         for verdict in self.verdicts:
             contrast = self.analysis.contrast(verdict.arm, verdict.metric)
@@ -390,14 +390,14 @@ class _Builder:
         return [v for v in self.verdicts if v.word == "BETTER" and v.outcome in KEEPING]
 
     def overruled(self) -> str:
-        """Return a sentence on why the rule does not adopt a BETTER arm, or "" if it does."""
+        """Return a sentence explaining why the rule does not adopt a BETTER arm, or ""."""
         if not (kept := self._overruled):
             return ""
         labels, rule = join(list(dict.fromkeys(v.label for v in kept))), rule_of(self.analysis).name
-        return f"Better on {labels}, but not adopted: by the rule {rule} {kept[0].reason}."
+        return f"Better on {labels}, but not adopted by the rule {rule}: {kept[0].reason}."
 
     def chips(self) -> Iterable[Chip]:
-        """Yield counts of trials, controls, exclusions and stable trials."""
+        """Yield badges that count trials, controls, excluded runs and stable trials."""
         analysis, runs = self.analysis, self.analysis.runs
         total = analysis.n_trials
         finished = len(analysis.events)
@@ -432,7 +432,7 @@ class _Builder:
             yield Chip(f"{stable} of {len(events)} trials stable", "stability", style)
 
     def scores_of_one_arm(self) -> Iterable[Block]:
-        """Yield a block for each primary score of a study of one arm."""
+        """Yield one block per primary endpoint of a single-arm study."""
         study, analysis = self.analysis.study, self.analysis
         for endpoint in study.judged:
             metric = analysis.metrics[endpoint.metric]
@@ -443,10 +443,9 @@ class _Builder:
 
 
 def _tests(p: float | None, holm_p: float | None) -> str:
-    """Format p, and Holm's p if it differs.
+    """Format a p-value, followed by the Holm-adjusted one if it differs.
 
-    SAME rows show neither, because the p of a difference does not show that it is too small to
-    matter.
+    Callers omit both for SAME verdicts, because they test for a difference, not for equivalence.
     """
     text, holm = numbers.p_value(p), numbers.p_value(holm_p)
     holm = f", Holm {holm}" if holm != text else ""
@@ -456,14 +455,14 @@ def _tests(p: float | None, holm_p: float | None) -> str:
 def title_of(metric: Metric) -> str:
     """Format a metric's title and direction: `validation loss (nats/token), lower is better`.
 
-    The direction is omitted if the metric is a share and higher is better, such as accuracy.
+    The direction is omitted for shares of which more is better, such as accuracy.
     """
     is_plain = metric.better == "neither" or (metric.is_share and metric.better == "higher")
     return metric.change_title + ("" if is_plain else f", {metric.better} is better")
 
 
 def secondary_contrasts(analysis: Analysis) -> list[Contrast]:
-    """Return every contrast on the secondary endpoints, in the order of endpoints."""
+    """Return all contrasts on secondary endpoints, in the order of the endpoints."""
     return [
         analysis.contrast(arm, endpoint.metric)
         for endpoint in analysis.study.endpoints

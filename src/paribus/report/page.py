@@ -1,4 +1,4 @@
-"""`report.html`: one self-contained file, computed only from the records."""
+"""HTML report of a study (`report.html`): one self-contained file rendered from the records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
 def write_report(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
 ) -> Path:
-    """Write `report.html` into the results folder and return its path. Needs no network."""
+    """Write `report.html` to the results folder and return its path."""
     path = results.path / "report.html"
     write_bytes(path, render(results, analysis, verdicts, drawn).encode())
     return path
@@ -36,10 +36,10 @@ def write_report(
 def render(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
 ) -> str:
-    """Return the page as HTML; everything from a study file is escaped.
+    """Render the report page as HTML, escaping all text from study files.
 
     Args:
-        drawn: the figures, if they have already been drawn.
+        drawn: figures of the study, if already created.
     """
     drawn = draw(results, analysis) if drawn is None else drawn
     study, called = results.study, results.study.called
@@ -66,7 +66,7 @@ def render(
 
 
 def _environment(results: Results) -> dict[str, Any]:
-    """Return the first trial's record of software and machine, or {} if there are no trials."""
+    """Return the recorded software and machine of the first trial, or {} without trials."""
     first = next(iter(results.finished), None)
     if first is None or not is_regular(first.path / "environment.json"):
         return {}
@@ -74,7 +74,7 @@ def _environment(results: Results) -> dict[str, Any]:
 
 
 def _packed(figure: Figure) -> dict[str, Any]:
-    """Return a figure for the page's script, with its rows converted to columns."""
+    """Convert a figure to a dict for the page's script, with rows transposed to columns."""
     keys = list(dict.fromkeys(key for row in figure.rows for key in row))
     return {
         "name": figure.name,
@@ -91,9 +91,9 @@ def _script_json(value: Any) -> str:
 
 
 def javascript() -> str:
-    """Return the JavaScript bundle of Vega, Vega-Lite and Vega-Embed from vl-convert.
+    """Bundle Vega, Vega-Lite and Vega-Embed as JavaScript with vl-convert.
 
-    Bundling takes seconds, so the bundle is cached.
+    Bundling takes several seconds, so the result is cached.
     """
     path = cache_folder() / "scripts" / f"vega-{version('vl-convert-python')}.js"
     with contextlib.suppress(ParibusError):

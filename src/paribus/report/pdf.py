@@ -1,4 +1,4 @@
-"""`report.pdf`: the report of one study, typeset by Typst from `templates/report.typ`."""
+"""PDF report of a study (`report.pdf`), typeset by Typst from `templates/report.typ`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ LONG_WORD = 22  # characters; longer ones may be broken
 def write_pdf(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: Sequence[Figure]
 ) -> Path:
-    """Write `report.pdf` into the results folder and return its path.
+    """Write `report.pdf` to the results folder and return its path.
 
-    Equal records give equal bytes.
+    The output is deterministic: the same records produce the same bytes.
     """
     chosen = [f for f in drawn if f.name.startswith(FIRST) or f.in_text]
     path = results.path / "report.pdf"
@@ -98,10 +98,10 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _drawable(value: Any) -> Any:
-    """Return a JSON value whose strings the renderer of figures can handle.
+    """Replace characters that the figure renderer cannot handle in all strings of a JSON value.
 
-    Characters that XML cannot hold abort the renderer's process, so they become U+FFFD. Line
-    breaks are invalid in Vega's expressions, so they become spaces.
+    Characters that are invalid in XML would abort the process and become U+FFFD. Line breaks are
+    invalid in Vega expressions and become spaces.
     """
     if isinstance(value, dict):
         return {_drawable(key): _drawable(inner) for key, inner in value.items()}
@@ -113,7 +113,7 @@ def _drawable(value: Any) -> Any:
 
 
 def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
-    """Write a figure as `NAME.svg`, and return its record for the template: name, caption, wide."""
+    """Write a figure as `NAME.svg`; return its name, caption and width class for the template."""
     # The renderer ends the process at a character that XML forbids.
     definition = _drawable(figure.printed(PAGE_PIXELS if figure.wide else COLUMN_PIXELS))
     svg = vl_convert.vegalite_to_svg(json.dumps(definition, ensure_ascii=False))
@@ -122,7 +122,7 @@ def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
 
 
 def breakable(text: str) -> str:
-    """Return text with true minus signs, and with line-break points in very long words."""
+    """Replace hyphens before digits with minus signs, and add break points to very long words."""
     text = re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
     place = re.compile(r"([-_./:=]|\w{8}(?=\w))")
     long = rf"\S{{{LONG_WORD},}}"

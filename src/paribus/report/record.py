@@ -1,4 +1,4 @@
-"""Content of verdict.json: the verdicts of a report as records."""
+"""Conversion of a report to `verdict.json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paribus.report.model import Report, secondary_contrasts
 
 
 def verdict_record(report: Report) -> dict[str, Any]:
-    """Return the content of verdict.json."""
+    """Convert a report to the content of `verdict.json`."""
     verdicts, analysis = report.verdicts, report.verdicts.analysis
     records = []
     for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):

@@ -1,4 +1,4 @@
-"""Rendering of templates: the card as text and Markdown, and the page as HTML."""
+"""Rendering of the report templates as terminal text, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _environment(autoescape: bool) -> jinja2.Environment:
 
 
 def fill(template: str, **values: Any) -> str:
-    """Render a template with values; HTML templates escape them."""
+    """Render a template with the given values, which are escaped in HTML templates."""
     is_html = template.endswith(".html")
     return _environment(is_html).get_template(template).render(**values)
 
 
 def card_text(report: Report, *, verbose: bool = False) -> str:
-    """Return the card for an 80-column terminal, as rich markup."""
+    """Render the card (the summary of a report) for an 80-column terminal, as rich markup."""
     n_rows = sum(len(block.rows) for block in report.blocks)
     word = max((len(row.word) for block in report.blocks for row in block.rows), default=0)
     lines = {row: _line(row, block, word) for block in report.blocks for row in block.rows}
@@ -56,7 +56,7 @@ def card_text(report: Report, *, verbose: bool = False) -> str:
 
 
 def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
-    """Return a row's text beside its word, its note on the same line, and the text below it."""
+    """Split a row into text after the verdict label, a note on that line, and text below it."""
     labels = [len(_fill_cells(r.label)) for r in block.rows]
     widest = max((n for n in labels if n <= LONG_LABEL), default=0)
     label = _fill_cells(row.label).ljust(widest)
@@ -75,7 +75,7 @@ def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
 
 
 def card_markdown(report: Report) -> str:
-    """Return the card as Markdown, for a pull request."""
+    """Render the card (the summary of a report) as Markdown, such as for a pull request."""
     return re.sub(r"\n{3,}", "\n\n", fill("card.md", report=report)).strip() + "\n"
 
 
@@ -100,5 +100,5 @@ def _rich(text: str) -> str:
 
 
 def _fill_cells(text: str) -> str:
-    """Insert a filler after each character that is two terminal cells wide."""
+    """Insert a filler after each double-width character, so that `len` counts terminal cells."""
     return "".join(c + FILLER * (cell_len(c) - 1) for c in text.replace(FILLER, ""))

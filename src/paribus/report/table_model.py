@@ -1,4 +1,4 @@
-"""Tables for the terminal (below), the page (templates/parts.html) and the PDF."""
+"""Tables of text, shown in the terminal, on the report page and in the PDF."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """Text in rows and columns.
+    """Table of strings.
 
     Attributes:
-        name: name of the table's file.
-        caption: what the table shows, on the page and in the PDF.
-        head: column labels with units. Columns "arm" and "against" hold titles of arms, and
-            "state" begins with a mark.
-        title: heading in the terminal.
+        name: unique name within a report.
+        caption: description for the page and the PDF.
+        head: column labels with units. The columns "arm" and "against" contain arm titles; cells
+            of "state" begin with a symbol such as ✓.
+        title: heading for the terminal.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Table:
 
     @cached_property
     def text(self) -> frozenset[str]:
-        """Labels of text columns, which are left-aligned and may wrap, unlike numbers."""
+        """Labels of columns that contain text, which is left-aligned and may wrap."""
         begun = {(label, row[i][:1]) for row in self.rows for i, label in enumerate(self.head)}
         named = {label for label in self.head if label in NAMES}
         return frozenset(
@@ -49,7 +49,7 @@ class Table:
         )
 
     def only(self, *labels: str) -> Table:
-        """Return a table with only these columns, in this order; missing columns are skipped."""
+        """Select columns by label, in the given order, ignoring unknown labels."""
         at = [self.head.index(label) for label in labels if label in self.head]
         return replace(
             self,
@@ -60,7 +60,7 @@ class Table:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Render the table as columns if they fit the terminal, else as one list per row."""
+        """Render the table as columns if it fits the terminal, otherwise as one list per row."""
         from rich.box import SIMPLE_HEAD
         from rich.measure import Measurement
         from rich.padding import Padding
@@ -101,9 +101,9 @@ class Table:
 
 
 def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: str = "") -> Table:
-    """Build a table from rows keyed by column label.
+    """Build a table from rows that map column labels to cells.
 
-    Columns that are empty or zero in every row are dropped. Missing cells are empty.
+    Columns that are empty or zero in every row are dropped. Missing cells become "".
     """
     labels = dict.fromkeys(label for row in rows for label in row)
     head = tuple(
@@ -114,7 +114,7 @@ def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: 
 
 
 def _width(table: Table, label: str) -> int:
-    """Return a column's width in characters: that of its widest number or label word."""
+    """Return a column's minimum width in characters: its widest number or label word."""
     from rich.cells import cell_len
 
     at = table.head.index(label)

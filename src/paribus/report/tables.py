@@ -1,6 +1,6 @@
-"""Tables of a study, built once for the terminal, the page and the PDF.
+"""Tables of a report, shared by the terminal, the page and the PDF.
 
-A table is a list of rows keyed by label. A table without rows is not shown.
+Rows are dicts that map column labels to text. Tables without rows are not shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _change_label(study: Study, name: str = "change") -> str:
 
 
 def _pair(study: Study, entry: Any) -> dict[str, str]:
-    """Return the cells "arm" and, if the study has several references, "against"."""
+    """Return the cell "arm" and, if the study has several references, the cell "against"."""
     return {"arm": study.called[entry.arm]} | _against(study, entry.reference)
 
 
@@ -52,7 +52,7 @@ def _tests(contrast: Contrast) -> dict[str, str]:
 
 
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
-    """Return a table per primary endpoint, with every arm's mean, contrast and word."""
+    """Build one table per primary endpoint: mean, contrast and verdict label of each arm."""
     study, change = analysis.study, _change_label(analysis.study)
     words = {(verdict.arm, verdict.metric): verdict.word for verdict in verdicts}
     tables = []
@@ -75,7 +75,7 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
             margin = f"margin ±{metric.stated_text(endpoint.margin)}"
         caption = (
             f"{metric.title}: mean and SD over seeds, and the change with its unadjusted interval "
-            f"and p ({margin}{tests}). TOST p is of equivalence."
+            f"and p ({margin}{tests}). TOST p tests equivalence."
         )
         name = "primary" if endpoint is study.primary else f"primary-{metric.name}"
         tables.append(table_of(name, caption, rows, metric.title))
@@ -83,7 +83,7 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
 
 
 def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
-    """Return a table of the registered rule's rows, with the arms to which each applied."""
+    """Build a table of the registered decision rule: condition, outcome and matching arms."""
     rule, study = rule_of(analysis), analysis.study
     applied = defaultdict[str, list[str]](list)
     for v in verdicts:
@@ -98,12 +98,12 @@ def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
         }
         for row in rule.all_rows.values()
     ]
-    caption = f"The rule {rule.title}: the first row whose condition holds decides."
+    caption = f"Decision rule {rule.title}: the first row whose condition holds decides."
     return table_of("decision", caption, rows)
 
 
 def secondary(analysis: Analysis) -> Table:
-    """Return a table of every arm on every secondary endpoint."""
+    """Build a table of means and contrasts of all arms on secondary endpoints."""
     study, rows = analysis.study, []
     for endpoint in study.endpoints:
         metric = analysis.metrics[endpoint.metric]
@@ -121,10 +121,10 @@ def secondary(analysis: Analysis) -> Table:
 
 
 def contrasts(analysis: Analysis) -> Table:
-    """Return a table of further statistics on every contrast.
+    """Build a table of additional statistics for each contrast.
 
-    They are the spread, the effect size with its interval, the equivalence interval, the detectable
-    effect and the sensitivity analyses.
+    Columns are the SD of differences, the effect size with its interval, the equivalence interval,
+    the smallest detectable effect and the p-values of alternative tests.
     """
     alpha, rows = analysis.study.inference.alpha, []
     for c in analysis.contrasts:
@@ -150,8 +150,8 @@ def contrasts(analysis: Analysis) -> Table:
     related = "correlation r of the arms over seeds, " if analysis.study.is_paired else ""
     caption = (
         f"Every contrast: SD of the differences, {related}Hedges' effect size g, the "
-        f"{numbers.level(2 * alpha)} interval (inside the margin it shows equivalence), the change "
-        f"detected with {analysis.study.inference.power:.0%} power, and p of the other tests."
+        f"{numbers.level(2 * alpha)} interval (equivalence if inside the margin), the change "
+        f"detectable with {analysis.study.inference.power:.0%} power, and p of the other tests."
     )
     return table_of("contrasts", caption, rows, "every contrast")
 
@@ -163,7 +163,7 @@ def not_measured(analysis: Analysis) -> str:
 
 
 def controls(analysis: Analysis) -> Table:
-    """Return a table of every control with its evidence; arms with equal evidence share a row."""
+    """Build a table of controls (checks of equal conditions), one row per distinct result."""
     called, arms = analysis.study.called, defaultdict[tuple[str, str, str], list[str]](list)
     for c in analysis.controls:
         arms[c.name, f"{c.sign} {c.state}", c.detail].append(called[c.arm])
@@ -178,18 +178,18 @@ def controls(analysis: Analysis) -> Table:
         for (name, state, detail), shared in arms.items()
     ]
     caption = (
-        "Held: equal in every seed. Declared: the arm says that it differs. Not proven: the "
-        "records cannot show it. Broken: differs, so the contrast is not analysed."
+        "Held: equal in every seed. Declared: the arm is meant to differ. Not proven: the records "
+        "are insufficient. Broken: differs, so the contrast is not analysed."
     )
     return table_of("controls", caption, rows, "all else equal?")
 
 
 def stability(analysis: Analysis) -> Table:
-    """Return a table of each contrast's divergences and spikes, as counts of trials."""
+    """Build a table of the number of diverged and spiked trials in each contrast."""
     study = analysis.study
     exact = "McNemar's" if study.is_paired else "Fisher's"
-    caption = f"Trials that diverged or spiked: reference → arm. {exact} exact p of either."
-    caption += f" No spike can be detected in fewer than {study.stability.steps_needed} steps."
+    caption = f"Trials that diverged or spiked: reference → arm. {exact} exact p for either event."
+    caption += f" Spike detection needs at least {study.stability.steps_needed} steps."
     rows = [
         _pair(study, s)
         | {"diverged": _rates(s.diverged), "spiked": _rates(s.spiked)}
@@ -205,7 +205,7 @@ def _rates(rates: EventRates) -> str:
 
 
 def costs(analysis: Analysis) -> Table:
-    """Return a table of the arms' costs besides quality, such as calibration and speed."""
+    """Build a table of changes in calibration, speed and size relative to the reference."""
 
     def share(value: float | None) -> str:
         return numbers.signed(None if value is None else 100 * value, 1)
@@ -224,7 +224,7 @@ def costs(analysis: Analysis) -> Table:
                 "memory, %": share(c.more_memory),
             }
         )
-    caption = "Changes from the reference: calibration error in points, all else in per cent."
+    caption = "Changes from the reference: calibration error in points, all others in per cent."
     return table_of("costs", caption, rows)
 
 
@@ -240,7 +240,7 @@ def _cost(cost: Cost | None, digits: int, scale: float) -> str:
 
 
 def looks_table(analysis: Analysis) -> Table:
-    """Return a table of what each interim analysis decided on each contrast."""
+    """Build a table of the change and decision for each contrast at each interim analysis."""
     rows = []
     for entry in analysis.looks:
         for arm, decided in entry["contrasts"].items():
@@ -255,8 +255,8 @@ def looks_table(analysis: Analysis) -> Table:
                 row["TOST p"] = numbers.p_value(cells.get("equivalence_holm_p"))
                 rows.append(row | {"decision": cells.get("resolved") or decided["decision"]})
     caption = (
-        "Every look: the change with an interval valid over all looks, Holm's p, the p of two "
-        "one-sided tests, and the decision."
+        "Every look (interim analysis): the change with an interval valid over all looks, Holm's "
+        "p, the p of two one-sided tests (TOST), and the decision."
     )
     return table_of("looks-taken", caption, rows)
 
@@ -273,7 +273,7 @@ def _look_change(entry: dict[str, Any], metric: Metric) -> str:
 
 
 def arms(study: Study) -> Table:
-    """Return a table of every arm's description and its differences from its reference."""
+    """Build a table of the arms: description and settings that differ from the reference."""
     rows = [
         {
             "arm": study.called[name],
@@ -285,12 +285,12 @@ def arms(study: Study) -> Table:
         }
         for name, arm in study.arms.items()
     ]
-    caption = "The arms, and exactly how each differs from its reference."
+    caption = "The arms and all settings in which each differs from its reference."
     return table_of("arms", caption, rows, "arms")
 
 
 def trials(results: Results, analysis: Analysis) -> Table:
-    """Return a table of every trial's value on every endpoint."""
+    """Build a table of the trials: scores on each endpoint and outcome."""
     called = results.study.called
     metrics = [analysis.metrics[endpoint.metric] for endpoint in results.study.endpoints]
     rows = []
@@ -311,7 +311,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
 
 
 def left_out(analysis: Analysis) -> list[str]:
-    """Return a line for each contrast and reason, naming the seeds that are excluded."""
+    """List the excluded seeds in one line per contrast and reason."""
     seeds = defaultdict[tuple[str, str, str], dict[int, None]](dict)
     for out in analysis.left_out:  # once for each endpoint
         arm, reference = (analysis.study.called[name] for name in (out.arm, out.reference))
@@ -327,7 +327,7 @@ def left_out(analysis: Analysis) -> list[str]:
 
 
 def tuning_table(analysis: Analysis) -> Table:
-    """Return a table of each arm's tuned values."""
+    """Build a table of the tuned hyperparameters of each arm."""
     tuned, study, rows = analysis.tuned, analysis.study, []
     if tuned is None:
         return table_of("tuning", "", [])
@@ -346,8 +346,8 @@ def tuning_table(analysis: Analysis) -> Table:
         )
     n, seeds = len(tuned.candidates), numbers.plural(len(tuned.points[0].values), "tuning seed")
     caption = (
-        f"Tuning: {n} candidates on {seeds}. Best tried by mean {metric.title}; judged at the "
-        "fitted optimum, if there is one."
+        f"Tuning: {n} candidates on {seeds}. Best tried: by mean {metric.title}. Judged at: the "
+        "fitted optimum if it exists, else the best tried."
     )
     return table_of("tuning", caption, rows, f"tuning: {n} candidates by {metric.label}")
 
@@ -356,7 +356,7 @@ def tuning_table(analysis: Analysis) -> Table:
 
 
 def along_table(analysis: Analysis) -> Table:
-    """Return a table of the speed-ups of every contrast with loss curves."""
+    """Build a table of speed-ups (ratios of budgets to equal loss) for each contrast."""
     rows = []
     for entry in analysis.along:
         ratio, speedup = entry.speedup, numbers.NONE
@@ -370,8 +370,8 @@ def along_table(analysis: Analysis) -> Table:
         }
         rows.append(row)
     caption = (
-        "Speed-up: the budget that the reference needs to reach a loss over the budget that the "
-        "arm needs; the loss is the higher of their two final ones."
+        "Speed-up: the reference's budget to reach a loss, divided by the arm's budget to reach "
+        "it. The loss is the higher of their two final losses."
     )
     return table_of("along", caption, rows)
 
@@ -380,10 +380,10 @@ def along_table(analysis: Analysis) -> Table:
 
 
 def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
-    """Return a table of mean accuracy by task, shots and arm.
+    """Build a table of mean accuracy by task, number of shots and arm.
 
     Args:
-        recorded: rows with the keys arm, seed, task, shots, accuracy and chance.
+        recorded: dicts with the keys arm, seed, task, shots, accuracy and chance.
     """
     answered = [r for r in recorded if r["accuracy"] is not None and math.isfinite(r["accuracy"])]
     values = defaultdict[tuple[str, int], dict[str, list[float]]](dict)
@@ -402,7 +402,7 @@ def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
         for (task, shots), by_arm in values.items()
         for i, (arm, accuracies) in enumerate(by_arm.items())
     ]
-    caption = "Accuracy on every task, per cent: mean (SD) over seeds, and chance."
+    caption = "Accuracy on every task in per cent: mean (SD) over seeds, and chance level."
     return table_of("tasks", caption, rows)
 
 
@@ -413,7 +413,7 @@ def _percent_sd(values: list[float]) -> str:
 
 
 def task_contrast_table(analysis: Analysis) -> Table:
-    """Return a table of every contrast on every task."""
+    """Build a table of the contrasts on each task."""
     rows = []
     for c in analysis.tasks:
         change, says = c.why_not, c.decided
@@ -430,12 +430,12 @@ def task_contrast_table(analysis: Analysis) -> Table:
             }
         )
     new = "new questions" if analysis.study.inference.claims_new_questions else "these questions"
-    caption = f"Accuracy on every task against the reference, per cent, for {new}."
+    caption = f"Change of accuracy on every task, in percentage points; p is for {new}."
     return table_of("task-contrasts", caption, rows, f"accuracy on tasks (%), for {new}")
 
 
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
-    """Return all tables of a study, except empty ones."""
+    """Build all nonempty tables of a study."""
     tables = [
         arms(results.study),
         tuning_table(analysis),

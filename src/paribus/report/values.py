@@ -1,7 +1,7 @@
-"""`paribus values`: numbers, tables and figures of studies, for an author's own document.
+"""Export of numbers, tables and figures to Typst and LaTeX documents (`paribus values`).
 
-`paper.toml` names the studies. The files `values.json`, `values.typ` and `values.tex` are written
-beside it. The latter two define functions that return values: `#change("long", "layernorm")` in
+`paper.toml` lists the studies. `values.json`, `values.typ` and `values.tex` are written to the same
+folder. The latter two define functions that return a value: `#change("long", "layernorm")` in
 Typst, `\\change{long}{layernorm}` in LaTeX.
 """
 
@@ -51,7 +51,7 @@ DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
 
 class Source(BaseModel):
-    """A study's figure, by its name on the page, or columns of one of its tables."""
+    """Reference to a figure of a study, or to columns of one of its tables."""
 
     model_config = ConfigDict(extra="forbid")
     study: str
@@ -61,13 +61,14 @@ class Source(BaseModel):
 
 
 class Paper(BaseModel):
-    """The content of `paper.toml`.
+    """Content of `paper.toml`.
 
     Attributes:
         studies: {name in the document: results folder}.
-        figures: {name of the file to write: source}.
+        figures: {file name without suffix: source}.
         tables: {name in the document: source}.
-        literals: numbers that may appear in the text without being bound to a value, such as "300".
+        literals: numbers that the text may contain without a call to a value function, such as
+            "300".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -78,7 +79,7 @@ class Paper(BaseModel):
 
 
 class _Study:
-    """A study named in `paper.toml`."""
+    """Results, analysis and verdicts of a study in `paper.toml`."""
 
     def __init__(self, folder: Path) -> None:
         self.results = load_results(folder)
@@ -96,7 +97,7 @@ class _Study:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Values keyed by endpoint, arm and name, each as a number and as text."""
+        """Nested dict endpoint -> arm -> name -> [number, formatted text]."""
         study = self.results.study
         words = {(v.arm, v.metric): v.word for v in self.verdicts}
         return {"primary": study.primary.metric, "root": self.results.root} | {
@@ -132,11 +133,11 @@ def _values(
 
 
 def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
-    """Read `paper.toml` and the studies that it names.
+    """Read `paper.toml` and load the studies that it lists.
 
-    Raises ParibusError if the file, or a study, is missing or invalid.
+    Raises ParibusError if the file or a study is missing or invalid.
     """
-    missing = f"there is no {path}; create it with [studies] main = 'results/main'"
+    missing = f"{path} does not exist; create it with a section [studies], main = 'results/main'"
     try:
         text = read_text(path, CODE_BYTES, missing=missing)
         paper = Paper.model_validate(parse_toml(text, str(path)))
@@ -146,9 +147,9 @@ def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
 
 
 def write_values(path: Path) -> list[Path]:
-    """Write the values, tables and figures that a `paper.toml` asks for, and return the files.
+    """Write the values, tables and figures specified in `paper.toml`, and return the file paths.
 
-    Raises ParibusError if it is invalid, or names something that a study does not have.
+    Raises ParibusError if the file is invalid or refers to an unknown study, figure or table.
     """
     paper, studies = read_paper(path)
     folder, written, shown = path.parent, [], {}
@@ -180,19 +181,19 @@ def write_values(path: Path) -> list[Path]:
 def _known(name: str, known: dict[str, Any], where: str) -> Any:
     if name not in known:
         hint = nearest(name, known)
-        raise ParibusError(f"{where}: '{name}' is unknown; {hint}", code="unknown")
+        raise ParibusError(f"{where} has an unknown name '{name}'; {hint}", code="unknown")
     return known[name]
 
 
 def check_document(path: Path, document: Path) -> list[str]:
-    """Return a line for each unbound number in a document, and for each changed value.
+    """Return a line for each hard-coded number in a document and for each outdated value.
 
     Args:
-        path: the `paper.toml` beside which `values.json` was written.
-        document: a Typst or LaTeX file.
+        path: `paper.toml`, in the folder that contains `values.json`.
+        document: Typst or LaTeX file.
     """
     paper, studies = read_paper(path)
-    text = read_text(document, CODE_BYTES, missing=f"there is no document {document}")
+    text = read_text(document, CODE_BYTES, missing=f"{document} does not exist; correct the path")
     accepted = path.parent / "values.json"
     now = {name: study.values for name, study in studies.items()}
     if accepted.is_file():
@@ -213,7 +214,7 @@ def check_document(path: Path, document: Path) -> list[str]:
             lines.append(str(error))
     for number, line in enumerate(_prose(text, document.suffix), start=1):
         lines += [
-            f"{document}, line {number}: {match} is not bound to a value"
+            f"{document}, line {number}: {match} is hard-coded; use a value function or `literals`"
             for match in DECIMAL.findall(line)
             if match not in paper.literals
         ]
@@ -233,7 +234,7 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 
 def _prose(text: str, suffix: str) -> list[str]:
-    """Return the lines of a document without comments, code, calls, references and indices."""
+    """Return the lines of a document without comments, code, references and indices."""
     if suffix == ".tex":
         text = re.sub(r"(?<!\\)%.*", "", text)
         text = re.sub(r"\\[A-Za-z]+\*?(?:\[[^\]]*\])?(?:\{[^{}]*\})*", "", text)
@@ -297,7 +298,7 @@ def _latex(values: dict[str, Any], shown: dict[str, Table]) -> str:
 
 
 def _latex_key(name: str) -> str:
-    """Replace characters that LaTeX interprets with their codes, such as `%` with `<25>`."""
+    """Replace LaTeX special characters with their hexadecimal codes, such as `%` with `<25>`."""
     return re.sub(r"[\\{}%#&$~^]", lambda match: f"<{ord(match[0]):x}>", name)
 
 

@@ -1,4 +1,4 @@
-"""Checks that a results folder is consistent."""
+"""Consistency checks of results folders."""
 
 from paribus.verification.verify import Verification, verify
 

@@ -1,7 +1,7 @@
-"""Recomputation of a trial's scores from its blocks and questions.
+"""Recomputation of a trial's scores from recorded sums and answers.
 
-This is an independent implementation, so that a mistake in the original code is not repeated
-here.
+This implementation is independent of the code that computes scores, so that bugs in that code are
+detected.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from paribus.results.trial_folder import TrialFolder
 
 
 def score_findings(trial: TrialFolder) -> Iterator[str]:
-    """Yield scores of a trial that differ from their recomputed values.
+    """Yield a finding per score of a trial that differs from its recomputed value.
 
-    The scores are in evaluation.json and tasks.parquet.
+    The scores in evaluation.json and tasks.parquet are checked.
     """
     scores: dict[str, Any] = trial.read_json("evaluation.json")
     blocks, tasks = trial.read_columns("blocks.parquet"), trial.read_columns("tasks.parquet")
     for name, value in _expected(trial, blocks, tasks):
         if name in scores and not agree(scores[name], plain(value)):
             yield (
-                f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, but its parts "
-                f"give {value}"
+                f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, but {value} if "
+                "recomputed"
             )
     yield from _cells(trial, tasks)
 
 
 def item_findings(trial: TrialFolder) -> Iterator[str]:
-    """Yield means in evaluation.json that differ from the means of their items.
+    """Yield a finding per mean in evaluation.json that differs from the mean over its items.
 
-    This is the check for trainers that declare their metrics.
+    This check applies to trainers that declare their own metrics.
     """
     scores, metrics = trial.read_json("evaluation.json"), trial.read_json("trial.json")["metrics"]
     items = trial.read_columns(DECLARED.blocks)
@@ -50,12 +50,12 @@ def item_findings(trial: TrialFolder) -> Iterator[str]:
             if not agree(scores.get(name), plain(mean)):
                 yield (
                     f"trial {trial.label}: {name} is {scores.get(name)} in evaluation.json, but "
-                    f"the mean of its items is {mean}"
+                    f"the mean over its items is {mean}"
                 )
 
 
 def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator[tuple[str, Any]]:
-    """Yield (name, score) for each score that follows from other records; names may repeat."""
+    """Yield (name, score) pairs recomputed from other records. Names can occur repeatedly."""
     sums = {name: _sum(blocks[name]) for name in ("loss_sum_nats", "correct", "predicted")}
     loss = _ratio(sums["loss_sum_nats"], sums["predicted"])
     for row in trial.read_columns("evaluation.parquet").to_pylist():
@@ -78,7 +78,7 @@ def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator
 
 
 def _cells(trial: TrialFolder, tasks: pa.Table) -> Iterator[str]:
-    """Yield a finding if task accuracies differ from the means of their answers."""
+    """Yield a finding if task accuracies differ from the share of correct answers."""
     answers = trial.read_columns("items.parquet", ["task", "shots", "correct"])
     cells = answers.group_by(["task", "shots"]).aggregate(
         [("correct", "count"), ("correct", "sum"), ("correct", "mean")]
@@ -97,7 +97,7 @@ def _cells(trial: TrialFolder, tasks: pa.Table) -> Iterator[str]:
 
 
 def _sum(column: pa.ChunkedArray) -> float:
-    """Return the sum of a column; NaN if a value is missing."""
+    """Return the sum of a column, or NaN if a value is missing."""
     return column.to_numpy().sum().item()
 
 

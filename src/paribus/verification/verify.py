@@ -1,11 +1,11 @@
-"""`paribus verify`: recompute digests, registration, scores, analysis and verdict.
+"""Verification of results folders (`paribus verify`).
 
-Everything that can be derived from records is recomputed and compared: scores from blocks and
-questions, tuned values from tuning trials, analysis and verdict from scores. Each difference is
-a finding of one line.
+All values derived from records are recomputed and compared: digests, scores from recorded sums and
+answers, tuned values from tuning trials, analysis and verdicts from scores. Each difference is
+reported as a one-line finding.
 
-This shows that a folder is consistent. A fabricated folder can be consistent too: see
-docs/explanation/security.md.
+Verification shows that a folder is consistent, which a fabricated folder can be, too (see
+docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ SENTENCES = frozenset(
 
 @dataclass
 class Verification:
-    """Outcome of `verify`: the checks performed, the differences found, and missing records.
+    """Outcome of `verify`: checks performed, differences found, and missing records.
 
     Attributes:
-        root: the digest over registrations and manifests (`paribus.results.store`).
-        checked: a sentence for each kind of check, with counts.
-        findings: a line for each difference.
-        unfinished: a line for each group of records that a run would add.
+        root: digest over registrations and manifests (see `paribus.results.store`).
+        checked: one line per kind of check, with counts.
+        findings: one line per difference.
+        unfinished: one line per group of records that running the study again would add.
     """
 
     root: str
@@ -71,34 +71,34 @@ class Verification:
 
 
 def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification:
-    """Check the results folder or archive at `path`, without writing anything.
+    """Verify the results folder or archive at `path`, without writing any files.
 
     Args:
-        path: the folder.
-        trust: whether to run the custom readers that the folder names.
+        path: results folder or archive.
+        trust: whether to run custom readers referenced by the folder.
     """
     folder = ResultsFolder(Path(path))
     outcome = _check(folder, trust=trust)
     if (tuning := folder.tuning_trials).exists:
         inner = _check(tuning, trust=trust)
-        outcome.checked.append("the tuning trials, and the values chosen from them")
+        outcome.checked.append("tuning trials and tuned values")
         outcome.findings += [f"{FOLDER}/: {line}" for line in inner.findings]
         outcome.unfinished += [f"{FOLDER}/: {line}" for line in inner.unfinished]
     return outcome
 
 
 def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
-    """Check one results folder, excluding its tuning trials."""
+    """Verify a results folder, excluding its tuning trials."""
     study, outcome = folder.read_study(trust=trust), Verification(root_digest(folder.path))
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in trials if trial.is_finished]
-    outcome.checked.append(f"seals of {len(finished)} of {len(trials)} trials")
+    outcome.checked.append(f"digests of {len(finished)} of {len(trials)} trials")
     findings = [*_seals(study, folder, finished), *changed_files(folder.records)]
     try:
         results = load_results(folder.path, trust=trust)
         outcome.checked.append("registration")
         if folder.read_runs() is not None:
-            outcome.checked.append("files of runs that still exist at their recorded paths")
+            outcome.checked.append("source files of runs, if present at their recorded paths")
             findings += filter(None, [folder.runs_changed()])
         outcome.unfinished += _unfinished(results)
         findings += registration_findings(results)
@@ -113,19 +113,19 @@ def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
 
 
 def registration_findings(results: Results) -> Iterator[str]:
-    """Yield differences between registration and study, and breaks in the chain of registrations.
+    """Yield differences between registration and study, and missing or changed registrations.
 
-    A registration that supersedes another one records the digest of its file.
+    Each registration records the digest of the one that it supersedes.
     """
     registered = read_registration(ResultsFolder(results.path))
     if registered is None:
-        yield "registration.json is missing; nothing shows what was fixed before the runs"
+        yield "registration.json is missing, so the registration cannot be verified"
         return
     yield from (f"study.json: {key} was edited after registration" for key in results.edited)
     study = results.study
     for name, value in from_study(study, registered["tasks"]).items():
         if not agree(registered.get(name), value):
-            yield f"registration.json: '{name}' differs from the study"
+            yield f"registration.json: '{name}' differs from study.json"
     for number in range(registered["number"] - 1, 0, -1):
         path = results.path / f"registration-{number}.json"
         if not is_regular(path) or file_digest(path) != registered.get("supersedes"):
@@ -135,7 +135,7 @@ def registration_findings(results: Results) -> Iterator[str]:
 
 
 def _scores(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield differences between trials' scores and the values recomputed from their parts."""
+    """Yield differences between recorded scores and scores recomputed from sums and answers."""
     if results.study.trainer == COMMAND:
         from paribus.trainers.command.scores import verified
 
@@ -146,7 +146,7 @@ def _scores(results: Results, checked: list[str]) -> Iterator[str]:
     is_stacked = results.study.trainer == STACKED
     parts = "evaluation.parquet" if is_stacked else records_of(results.study).blocks
     trials = [trial for trial in results.finished if is_regular(trial.path / parts)]
-    checked.append(f"scores of {plural(len(trials), 'trial')} from their parts")
+    checked.append(f"scores of {plural(len(trials), 'trial')}, recomputed")
     for trial in trials:
         try:
             yield from score_findings(trial) if is_stacked else item_findings(trial)
@@ -164,13 +164,13 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
     for name in OF_THE_STUDY:
         try:
             if not results.has_sealed(name) and is_regular(results.path / name):
-                yield f"{name} is not sealed and is therefore ignored"
+                yield f"{name} has no recorded digest and is therefore ignored"
         except ParibusError as error:
             yield str(error)
 
 
 def _unfinished(results: Results) -> Iterator[str]:
-    """Yield the records that a run would add: trials, or their scores on the sealed test part."""
+    """Yield a line per kind of missing record: trials, or scores on the sealed test split."""
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
         yield f"{some(missing)} missing, of {results.n_trials} trials"
@@ -179,18 +179,18 @@ def _unfinished(results: Results) -> Iterator[str]:
 
 
 def tuning_findings(results: Results) -> Iterator[str]:
-    """Yield differences between the tuning trials and tuning.json or the study."""
+    """Yield differences between tuned values in the records and in the tuning trials."""
     study, record = results.study, ResultsFolder(results.path).read_sealed(TUNING)
     if study.tuning is not None and results.tuning_trials is not None:
         fresh = tuning_record(study, results.tuning_trials)
         if differing := list(differences({key: record.get(key) for key in fresh}, fresh)):
             yield f"tuning.json differs from the tuning trials in {some(differing)}"
         if study.tuning.chosen and not agree(study.tuning.chosen, values_of(fresh)):
-            yield "the tuned values in study.json differ from those that the tuning trials choose"
+            yield "tuned values in study.json differ from those computed from the tuning trials"
 
 
 def derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Recompute the analysis and verdict; yield broken controls and differences from the files."""
+    """Recompute analysis and verdicts; yield broken controls and differences from the files."""
     analysis = analyse(results)
     if analysis.unregistered:
         yield analysis.unregistered
@@ -199,8 +199,8 @@ def derived(results: Results, checked: list[str]) -> Iterator[str]:
             yield f"control '{control.name}' of {control.arm} is broken: {control.detail}"
     if states := Counter(control.state for control in analysis.controls):
         counts = ", ".join(f"{n} {state}" for state, n in states.items())
-        checked.append(f"{states.total()} controls from the records of both trials: {counts}")
-    checked.append("analysis and verdict from the scores")
+        checked.append(f"{states.total()} controls, recomputed: {counts}")
+    checked.append("analysis and verdicts, recomputed")
     fresh = {
         "analysis.json": analysis.to_dict(),
         "verdict.json": verdict_record(build_report(decide(analysis))),

@@ -1,4 +1,4 @@
-"""Figures, each defined once for the interactive page and the PDF."""
+"""Figures of a report, shared by the interactive page and the PDF."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DRAWN = {
 
 
 def draw(results: Results, analysis: Analysis) -> list[Figure]:
-    """Return all figures for which the records have data, in the order of the report."""
+    """Create all figures for which data are recorded, in the order of the report."""
     order = list(DRAWN)
     drawings = sorted(results.drawings, key=lambda drawing: order.index(drawing.how))
     figures = [

@@ -1,4 +1,4 @@
-"""Figures of effects: contrasts with their intervals, and pairs of runs."""
+"""Figures of effects: forest plots of contrasts, and scores of paired runs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ SHAPES = {
 
 
 def forest_name(study: Study, endpoint: Endpoint) -> str:
-    """Return the name of the forest plot of a primary endpoint."""
+    """Return the name of a primary endpoint's forest plot."""
     return "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
 
 
 def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
-    """Return the forest plot of a primary endpoint: contrasts, intervals, margin and words."""
+    """Create a forest plot of a primary endpoint: changes, intervals, margin and verdict labels."""
     study, metric = analysis.study, analysis.metrics[endpoint.metric]
     sign = -1 if metric.better == "higher" else 1
     rows = sorted(_forest_rows(analysis, endpoint.metric), key=lambda row: sign * row["mean"])
@@ -82,7 +82,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "
-        f"{numbers.level(study.inference.alpha)} interval. Shapes show the word."
+        f"{numbers.level(study.inference.alpha)} interval. The shape indicates the verdict."
     )
     chart = alt.layer(*layers).properties(width=WIDTH, height=ROW_PIXELS * len(rows))
     return Figure(name, "endpoints", title, caption, chart, rows)
@@ -110,9 +110,9 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
 
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
-    """Return a figure with a panel per contrast and a line from reference to arm for each seed.
+    """Plot scores with one panel per contrast and, per seed, a line from reference to arm.
 
-    If runs are unpaired, every run is a point.
+    Unpaired runs are plotted as points.
     """
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
     pairs = [_pair_rows(analysis, metric, *pair) for pair in study.contrasts]
@@ -126,17 +126,17 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     drawn: Any = base.mark_circle(size=42, opacity=1).encode(
         color=arm_colour(study, legend=False), detail=alt.Detail("seed:N")
     )
-    title, caption = f"{declared.label[0].upper()}{declared.label[1:]}", "Every run is a point."
+    title, caption = f"{declared.label[0].upper()}{declared.label[1:]}", "Each point is a run."
     if study.is_paired:
         slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
         drawn = alt.layer(slopes.encode(detail=alt.Detail("seed:N")), drawn)
-        caption = "Each seed is a line from its reference to its arm."
+        caption = "Each line connects the reference and the arm of a seed."
     name, parts = f"pairs-{figure_name(metric)}", list(dict.fromkeys(row["part"] for row in rows))
     return Figure(name, "seeds", title, caption, panels(drawn, parts, name, own="x"), rows)
 
 
 def _pair_rows(analysis: Analysis, metric: str, arm: str, reference: str) -> list[dict[str, Any]]:
-    """Return two rows for each pair: one for the reference, one for the arm."""
+    """Return two rows per pair: one for the reference and one for the arm."""
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
     theirs, ours = (analysis.summary(side, metric).values for side in (reference, arm))
     if declared.of_pair:  # the value of an arm is the ratio: 1 for its reference

@@ -1,7 +1,7 @@
-"""Figures of recorded values: training, curves, held-out text, tasks and speed.
+"""Figures of recorded values: training curves, held-out loss, probes and measures.
 
-A probe or measure declares with a `Drawing` how its columns are drawn. The other figures are in
-every report.
+Probes and measures specify the figures of their columns with `Drawing`. The other figures are part
+of every report.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ BUDGETS: dict[Axis, str] = {
 
 
 def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
-    """Yield the series of each column in each trial that has it."""
+    """Yield one series per trial and column, skipping trials without the column."""
     probes = results.read_each("probes.parquet")
     for (arm, seed), table in results.trial_steps.items():
         sources = (table, probes[arm, seed])
@@ -77,7 +77,7 @@ def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
 
 
 def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> Series | None:
-    """Return the series of points with finite step and value, or None if none exist."""
+    """Build a series from the points with finite step and value; return None without points."""
     steps, values = (np.asarray(each, dtype=float) for each in (steps, values))
     kept = np.isfinite(steps) & np.isfinite(values)
     return (arm, seed, column, steps[kept], values[kept]) if kept.any() else None
@@ -86,10 +86,10 @@ def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> 
 def over_steps(
     results: Results, series: Sequence[Series], parts: dict[str, str], *, most_rows: int = MOST_ROWS
 ) -> list[Row]:
-    """Return rows {arm, seed, part, x, value} of series over training.
+    """Convert series to rows with the keys arm, seed, part, x (step) and value.
 
     Args:
-        parts: {column: part}.
+        parts: mapping from column to the label of its panel, or "" for no panels.
     """
     groups: dict[tuple[str, str], list[Series]] = {}
     for member in series:
@@ -111,8 +111,8 @@ def over_steps(
 def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, np.ndarray]:
     """Resample series to shared steps; return the steps [n] and the values [series, n].
 
-    A series is interpolated linearly between its own steps, and is NaN before its first step and
-    after its last. So the mean at a step covers all series that include the step.
+    Values between recorded steps are interpolated linearly; values outside a series' range of steps
+    are NaN. The mean at a step thus covers all series whose range includes it.
     """
     own = []
     for *_, steps, values in members:  # of a step that was logged twice the last
@@ -130,7 +130,7 @@ def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, 
 
 
 def over_training(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of a column over training, with a panel for each part."""
+    """Plot a recorded column over training, with one panel per part."""
     parts = dict(list(drawing.columns.items())[:MOST_PANELS])
     limit = MOST_ROWS if drawing.how == "trend" else MOST_ROWS // 4
     rows = over_steps(results, list(series_of(results, parts)), parts, most_rows=limit)
@@ -138,14 +138,14 @@ def over_training(results: Results, drawing: Drawing) -> Figure | None:
         return None
     caption = ""
     if len(drawing.parts) > MOST_PANELS:
-        caption = f"The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
+        caption = f"Only the first {MOST_PANELS} of {len(drawing.parts)} parts are shown."
     return _over_steps(results, (_name(drawing), drawing.title, caption), rows, drawing.axis)
 
 
 def logged(results: Results) -> list[Figure]:
-    """Return figures of the metrics that other programs logged during training.
+    """Plot the metrics logged by external programs, one figure per metric.
 
-    They include the training loss of trainers other than the built-in one.
+    The training loss of trainers other than the built-in one is included.
     """
     by_metric: dict[str, dict[tuple[str, int], Series]] = {}
     for trial, table in results.read_each("series.parquet").items():
@@ -169,9 +169,9 @@ def logged(results: Results) -> list[Figure]:
 
 
 def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], axis: str) -> Figure:
-    """Return a figure of lines over steps, with a panel per part.
+    """Create a line plot over steps, with one panel per part.
 
-    The value axis is logarithmic if the values span a wide range.
+    The value axis is logarithmic if positive values span a wide range.
     """
     labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
     values = [row["value"] for row in rows]
@@ -190,7 +190,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
 
 
 def loss_curves(results: Results) -> Figure | None:
-    """Return a figure of loss against tokens, FLOPs and seconds, or None without curves."""
+    """Plot held-out loss against tokens, FLOPs and seconds; return None without curves."""
     curves, called = results.trial_curves, results.study.called
     limit = max(MOST_ROWS // max(len(AXES) * len(curves), 1), FEWEST_STEPS)
     rows: list[Row] = []
@@ -207,13 +207,13 @@ def loss_curves(results: Results) -> Figure | None:
     if not rows:
         return None
     read = next(iter(curves.values())).predicted
-    caption = f"Loss of {read:,} held-out tokens. Seconds are from speeds timed in turns."
+    caption = f"Loss on {read:,} held-out tokens. Seconds are based on speeds timed in alternation."
     drawn = lines(results.study, rows, _spent(), LOSS)
     return _by_budget("loss-curves", "Held-out loss", caption, rows, drawn)
 
 
 def contrast_along(analysis: Analysis) -> Figure | None:
-    """Return a figure of every contrast along each budget, with intervals; None without data."""
+    """Plot each contrast against each budget with pointwise intervals; return None without data."""
     study = analysis.study
     every = 1 + sum(len(entry.spent) for entry in analysis.along) // MOST_ROWS
     rows = []
@@ -229,8 +229,8 @@ def contrast_along(analysis: Analysis) -> Figure | None:
         return None
     caption = (
         "Arm minus reference at the same seed and budget. Bands are pointwise "
-        f"{numbers.level(study.inference.alpha)} intervals of the paired t, not valid for a whole "
-        "curve at once."
+        f"{numbers.level(study.inference.alpha)} intervals of the paired t, not simultaneous "
+        "bands for the whole curve."
     )
     title = "Change of held-out loss"
     drawn = lines(study, rows, _spent(), "change (nats/token)", scale=alt.Scale(zero=True))
@@ -252,7 +252,7 @@ def _by_budget(name: str, title: str, caption: str, rows: list[Row], drawn: list
 
 
 def spread(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of each part's distribution at its last recorded step."""
+    """Plot the distribution of each part (mean and quantiles) at its last recorded step."""
     columns = {
         f"{column.rpartition('/')[0]}/{statistic}": (part, statistic)
         for column, part in drawing.columns.items()
@@ -280,7 +280,7 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def profile(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of all parts in their order, such as depths, at the end of training."""
+    """Plot values at the end of training against ordered parts, such as layers."""
     order = {part: i for i, part in enumerate(drawing.parts)}
     rows: list[Row] = []
     for arm, seed, column, _, values in series_of(results, drawing.columns):
@@ -295,9 +295,9 @@ def profile(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def curve(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of a measure over its numbered parts, such as positions.
+    """Plot a measure against its numbered parts, such as token positions.
 
-    If there are many parts, only some of them are drawn.
+    Parts are thinned evenly if there are too many.
     """
     values = [
         (arm, seed, float(part), value)
@@ -321,7 +321,7 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def against(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of one measure against another, with a point per part and a diagonal."""
+    """Plot one measure against another with one point per part, and a diagonal for shares."""
     values = _values(results, drawing)
     references = _values(results, replace(drawing, column=drawing.against))
     points = {part: i for i, part in enumerate(dict.fromkeys(part for *_, part in values))}
@@ -345,7 +345,7 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def parts(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a figure of a measure's parts side by side."""
+    """Plot the parts of a measure side by side, with seeds as dots and means as bars."""
     values, called = _values(results, drawing), results.study.called
     recorded = list(dict.fromkeys(part for *_, part in values))
     if drawing.parts:
@@ -360,7 +360,7 @@ def parts(results: Results, drawing: Drawing) -> Figure | None:
         return None
     caption = drawing.note
     if len(recorded) > MOST_PARTS:
-        caption += f" The first {MOST_PARTS} of {len(recorded)} parts are drawn."
+        caption += f" Only the first {MOST_PARTS} of {len(recorded)} parts are shown."
     base = _beside(results, rows, drawing)
     seeds = base.mark_circle(size=28, opacity=0.55).encode(
         y=value_axis("value:Q", drawing.axis), detail=alt.Detail("seed:N")
@@ -379,7 +379,7 @@ def _lines(
     below: Sequence[Any] = (),
     **look: Any,
 ) -> Figure | None:
-    """Return a figure with a line per arm over the parts, or None without rows."""
+    """Create a figure with one line per arm, or return None if `rows` is empty."""
     if not rows:
         return None
     drawn = lines(results.study, rows, x, drawing.axis, name=_name(drawing), **look)
@@ -392,7 +392,7 @@ def _single(drawing: Drawing, caption: str, rows: list[Row], drawn: Sequence[Any
 
 
 def _beside(results: Results, rows: list[Row], drawing: Drawing) -> alt.Chart:
-    """Return a chart with parts side by side, and the arms side by side within each part."""
+    """Create a chart that groups the arms by part along the horizontal axis."""
     return chart_of(_name(drawing)).encode(
         x=names_below(dict.fromkeys(row["part"] for row in rows), "part"),
         xOffset=alt.XOffset("arm:N", sort=list(results.study.called.values())),
@@ -401,7 +401,7 @@ def _beside(results: Results, rows: list[Row], drawing: Drawing) -> alt.Chart:
 
 
 def _name(drawing: Drawing) -> str:
-    """Return the figure's name: the column's name with `how` in place of the part."""
+    """Derive the figure's name from its column, with the plot kind in place of the part."""
     return figure_name(drawing.column.replace(PART, drawing.how))
 
 

@@ -1,8 +1,8 @@
-"""Style of all figures (colours, axes and sizes), and the class `Figure`.
+"""The class `Figure`, and the common style of figures: colours, axes and sizes.
 
-Each arm has one colour everywhere (Okabe & Ito 2008: safe for colour-blind readers), and a dash
-pattern, so that a print without colour is readable. Text is `currentColor`: it follows the page
-into dark mode, and `Figure.printed` makes it black.
+Each arm has the same colour (Okabe & Ito 2008: safe for colour-blind readers) and dash pattern in
+all figures, so figures are readable when printed without colour. Text has the colour
+`currentColor`, which follows the page's dark mode; `Figure.printed` replaces it with black.
 """
 
 from __future__ import annotations
@@ -92,18 +92,18 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure for the page and the PDF.
+    """Figure for the page and the PDF.
 
     Attributes:
-        name: unique within a report; also the name of its files.
-        section: the section of the page: "tuning", "endpoints", "along" (training), "stability",
+        name: unique name within a report, also used for file names.
+        section: page section: "tuning", "seeds", "endpoints", "along" (training), "stability",
             "diagnostics" or "evaluation".
-        title: a few words, for a heading.
-        caption: how to read the figure.
-        chart: the Altair chart, which reads the dataset called `name`.
-        rows: this dataset; `arm` and `seed` are keys if a row belongs to one.
+        title: short heading.
+        caption: explanation of the figure.
+        chart: Altair chart that refers to the dataset `name`.
+        rows: rows of the dataset, with the keys `arm` and `seed` where they apply.
         log: whether the page offers a logarithmic axis.
-        in_text: whether the PDF shows it; the page shows all.
+        in_text: whether to include the figure in the PDF. The page includes all figures.
     """
 
     name: str
@@ -117,36 +117,36 @@ class Figure:
 
     @property
     def panel(self) -> int | None:
-        """Width of a panel in pixels, or None if the figure is not divided into panels."""
+        """Width of a panel in pixels, or None if the figure has no panels."""
         return PANEL if isinstance(self.chart, alt.FacetChart) else None
 
     @property
     def wide(self) -> bool:
-        """Whether the figure spans two columns, because it has more than two panels."""
+        """True if the figure spans two columns, as figures with more than two panels do."""
         return self.panel is not None and len({row["part"] for row in self.rows}) > 2
 
     @property
     def text(self) -> str:
-        """Title and caption, as alternative text for the picture."""
+        """Title and caption, used as alternative text of the image."""
         return f"{self.title}. {self.caption}".strip()
 
     @cached_property
     def definition(self) -> dict[str, Any]:
-        """The Vega-Lite specification without its data, which the page stores separately."""
+        """Vega-Lite specification without data, which the page stores separately."""
         return self.chart.to_dict(validate=False) | {"config": CONFIG}
 
     def with_data(self) -> Any:
-        """Return the Altair chart with its style and data."""
+        """Return a copy of the Altair chart that includes style and data."""
         chart = self.chart.copy(deep=False)
         chart["config"], chart["datasets"] = CONFIG, {self.name: self.rows}
         chart["description"] = self.text
         return chart
 
     def printed(self, width: int) -> dict[str, Any]:
-        """Return a Vega-Lite specification with its data for print, black on white.
+        """Return a Vega-Lite specification, including data, for print in black on white.
 
         Args:
-            width: in pixels.
+            width: width of the figure in pixels.
         """
         text = json.dumps(self.definition).replace(TEXT, PRINTED_TEXT)
         definition = json.loads(text)
@@ -168,7 +168,7 @@ class Figure:
 
 
 def colours(study: Study) -> dict[str, str]:
-    """Return {arm: colour}; the baseline is grey."""
+    """Map arm names to colours, with grey for the baseline."""
     palette = {study.baseline: BASELINE_COLOUR}
     for count, arm in enumerate(arm for arm in study.arms if arm != study.baseline):
         palette[arm] = ARM_COLOURS[count % len(ARM_COLOURS)]
@@ -176,7 +176,7 @@ def colours(study: Study) -> dict[str, str]:
 
 
 def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.Color:
-    """Return the colour encoding by arm, with a legend of all arms as lines or dots."""
+    """Create a colour encoding by arm, with a legend of lines or dots."""
     called, palette = study.called, colours(study)
     scale = alt.Scale(domain=list(called.values()), range=[palette[arm] for arm in called])
     look = (_LINE if line else _DOT) if legend else None
@@ -184,7 +184,7 @@ def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.C
 
 
 def arm_dash(study: Study) -> alt.StrokeDash:
-    """Return the dash encoding by arm, so that lines can be distinguished without colour."""
+    """Create a dash encoding by arm, which distinguishes lines without colour."""
     called = list(study.called.values())
     dashes = [DASHES[0], *(DASHES[i % len(DASHES)] for i in range(len(called) - 1))]
     # Colour and dash share a legend only where it is the same.
@@ -193,7 +193,7 @@ def arm_dash(study: Study) -> alt.StrokeDash:
 
 
 def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any:
-    """Return a Vega expression that breaks long labels into lines, or Undefined if none is long."""
+    """Create a Vega expression that wraps long labels, or return Undefined if all are short."""
     broken = {
         label: textwrap.wrap(
             label, characters, max_lines=most_lines, placeholder="\N{HORIZONTAL ELLIPSIS}"
@@ -207,9 +207,9 @@ def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any
 def value_axis(
     field: str, title: str, *, scale: Any = None, channel: Any = alt.Y, **axis: Any
 ) -> Any:
-    """Return a value axis, in per cent for shares.
+    """Create an axis for values, which shows shares in per cent.
 
-    By default, it is vertical and need not include zero.
+    By default, the axis is vertical and need not include zero.
     """
     if title.endswith(SHARES):
         title = f"{title.removesuffix(SHARES)} (%)"
@@ -220,7 +220,7 @@ def value_axis(
 
 
 def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X:
-    """Return a horizontal axis of names in the given order, with line breaks in long names."""
+    """Create a horizontal axis of names, wrapping long ones. The default order is that given."""
     labels = list(labels)
     broken = in_lines(labels, BELOW_CHARACTERS, 3)
     axis = alt.Axis(labelAngle=0, labelLimit=90, labelExpr=broken)
@@ -228,15 +228,15 @@ def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X
 
 
 def chart_of(name: str | None) -> alt.Chart:
-    """Return a chart of the dataset `name`.
+    """Create a chart of the dataset `name`.
 
-    Without a name, the chart is a panel that gets its data from a facet.
+    If `name` is None, the chart is a panel that gets its data from a facet.
     """
     return alt.Chart(alt.NamedData(name)) if name else alt.Chart()
 
 
 def zero_line(*, across: bool = True) -> alt.Chart:
-    """Return a chart with a line at zero."""
+    """Create a chart with a reference line at zero, horizontal if `across`."""
     rule = alt.Chart().mark_rule(color=TEXT, opacity=0.5)
     return rule.encode(y=alt.datum(0)) if across else rule.encode(x=alt.datum(0))
 
@@ -251,11 +251,11 @@ def lines(
     scale: Any = None,
     **axis: Any,
 ) -> list[alt.Chart]:
-    """Return two chart layers: a thin line per seed, and a thick line for the mean of each arm.
+    """Create two chart layers: a thin line per seed, and a thick line for the mean of each arm.
 
-    If the rows are already means, the first layer is a band from `low` to `high`. Rows have the
-    keys arm, x and value, and `part` in panels. If x differs between seeds, `point` groups the
-    points whose x and value are averaged.
+    Rows have the keys `arm`, `x` and `value`, and `part` in panels. Rows with the keys `low` and
+    `high` are means; the first layer is then a band. Rows with the key `point` are averaged over
+    seeds by point index instead of by x.
     """
     base = chart_of(name).encode(x=x, color=arm_colour(study))
     is_single = len({row["x"] for row in rows}) == 1  # a line of one point draws nothing
@@ -286,13 +286,13 @@ def panels(
     *,
     own: str,
 ) -> Any:
-    """Return a facet with a panel for each of `labels`, the values of `part`.
+    """Facet a chart by the field `part`, with one panel for each value in `labels`.
 
-    The data belong to the facet, because a layer with its own data would draw all of them in every
+    The facet contains the data, because a layer with separate data would plot all rows in every
     panel.
 
     Args:
-        own: the axis, "x" or "y", that is independent in each panel.
+        own: axis whose scale is independent in each panel, "x" or "y".
     """
     facet = alt.Facet("part:N", title=None, sort=list(labels))
     broken = in_lines(labels, PANEL // CHARACTER_PIXELS)
@@ -308,10 +308,10 @@ _DOT = alt.Legend(symbolType="circle")
 
 
 def figure_name(column: str) -> str:
-    """Return a name for the figure of `column` that is safe for files and datasets."""
+    """Convert a column name to a figure name that is safe for files and datasets."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", column)
 
 
 def rounded(value: float) -> float:
-    """Round to five significant digits, which suffice for a figure and keep the page small."""
+    """Round a value to five significant digits, to keep the page small."""
     return float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""Figure of tuning: every candidate's score, and the choice."""
+"""Figure of tuning: scores of all candidates and the best one tried per arm."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from paribus.study.tuning import Value
 
 
 def _axis_key(candidate: Candidate) -> str:
-    """Return the tuned key for the horizontal axis. Other keys get a panel per combination."""
+    """Return the tuned key for the horizontal axis: the learning rate if tuned, else the first."""
     return LEARNING_RATE if LEARNING_RATE in candidate else next(iter(candidate))
 
 
 def tuning_curves(analysis: Analysis) -> Figure | None:
-    """Return a figure of every candidate's score and every arm's choice, or None without tuning."""
+    """Plot the tuning scores of all candidates and arms; return None if nothing was tuned."""
     study, tuned = analysis.study, analysis.tuned
     if tuned is None:
         return None
@@ -61,7 +61,7 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
         _only(lines, "mean"),
         _only(marks, "chosen"),
     ]
-    caption = "Dots are tuning seeds, lines their means. Diamonds mark the best value tried."
+    caption = "Dots: tuning seeds. Lines: means over seeds. Diamonds: best value tried."
     chart = alt.layer(*layers)
     if is_single:
         chart = chart.properties(width=WIDTH, height=HEIGHT)
@@ -92,9 +92,9 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
-    """Return the axis of tried values.
+    """Create the horizontal axis for the values tried.
 
-    It is logarithmic for a wide range of positive numbers, and nominal for words.
+    The scale is logarithmic for a wide range of positive numbers, and nominal for text.
     """
     tried = list(dict.fromkeys(values))
     numeric = [value for value in tried if not isinstance(value, (bool, str))]
@@ -111,5 +111,5 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
 
 
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
-    """Restrict a chart to the rows of one kind."""
+    """Filter a chart's data to rows of the given kind."""
     return chart.transform_filter(f"datum.kind == '{kind}'")

@@ -1,7 +1,7 @@
 "use strict";
-// Each figure is a Vega-Lite definition and its rows. Toggling an arm or a seed replaces the rows
-// of every view; another width or axis draws a figure again. Below each is a table of its values, for
-// keyboards and for readers who cannot see it.
+// Each figure is a Vega-Lite definition with rows. Toggling an arm or a seed replaces the rows of
+// all views; changing the width or the axis renders a figure again. A table of values below each
+// figure makes it accessible to keyboards and screen readers.
 const WIDEST = 620, LEAST_PANEL = 90, ROUND_UP = 0.35, WIDER = 2.2, SYMBOL = 40, CHARACTER = 7;
 const PANEL_ROOM = 66, HIGHEST_PANEL = 240, ASPECT = 0.8;
 const MOST_EACH = 200, MOST_VALUES = 400;  // rows with one for each seed, and at all
@@ -77,7 +77,7 @@ async function drawFigure(figure) {
   const room = place.clientWidth;
   views[figure.name]?.view.finalize();
   views[figure.name] = await vegaEmbed(place, fitted(figure, room), { renderer: "svg", actions: false });
-  // Its label says what is drawn; single marks would be read without it.
+  // The label describes the figure; without it, screen readers would read single marks.
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", figure.definition.description);
   place.querySelector("svg").setAttribute("aria-hidden", "true");
@@ -96,8 +96,7 @@ async function change(event) {
   document.querySelectorAll("details.values[open]").forEach(fillValues);
 }
 
-// The fields that a chart draws or tells of: those along its values, and those by which they are told
-// apart, each with the title that its axis has.
+// Fields of a chart with their axis titles: `values` are plotted, `keys` identify a point or a line.
 function fieldsOf(figure) {
   const keys = new Map(), values = new Map();
   const note = (into, one) => {
@@ -133,7 +132,7 @@ function number(value) {
   return typeof value === "number" ? String(Number(value.toPrecision(6))) : value ?? "";
 }
 
-// Rows with equal keys as one, with the means of their values.
+// Merge rows with equal keys, averaging their values.
 function meanOf(rows, keys, values) {
   const groups = new Map();
   for (const row of rows) {
@@ -151,11 +150,11 @@ function meanOf(rows, keys, values) {
   });
 }
 
-// {head, rows, said}: the values of a figure as text, as its arms and seeds are switched.
+// Table of a figure's values as {head, lines, said}, for the selected arms and seeds.
 function valuesOf(figure) {
   const { keys, values } = fieldsOf(figure);
   let rows = shown(figure), said = "";
-  if (figure.columns.point) {  // what lies across differs by seed: it is a value, too
+  if (figure.columns.point) {  // x differs between seeds, so it is a value, too
     values.set("x", keys.get("x") ?? values.get("x"));
     keys.delete("x");
     keys.set("point", "point");
@@ -191,7 +190,7 @@ function valuesOf(figure) {
   const every = Math.ceil(lines.length / MOST_VALUES);
   if (every > 1) {
     lines = lines.filter((line, i) => i % every === 0 || i === lines.length - 1);
-    said += `One of ${every} rows. `;
+    said += `One in ${every} rows. `;
   }
   return { head, lines, said };
 }

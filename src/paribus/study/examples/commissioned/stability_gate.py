@@ -1,9 +1,8 @@
-"""The commissioned decision rule: only a cure of unstable training is adopted.
+"""Decision rule "stability gate": adopt an arm only if it cures unstable training.
 
-The baseline is kept if the arm is worse while training is stable without it. A gain where training
-is stable is reported, and the baseline is kept. The commissioned budgets are a rise of the expected
-calibration error by 0.01 and a loss of 5% of training throughput. A study states them beside the
-rule:
+If the baseline trains stably, it is kept; an improvement by the arm is reported but not adopted.
+Limits on costs are an increase of the expected calibration error by 0.01 and a loss of 5% of
+training throughput, set in the study file together with the rule:
 
     [decision]
     rule = "stability_gate.py:STABILITY_GATE"
