@@ -101,7 +101,7 @@ def test_no_input_of_a_study_hangs_or_streams(tmp_path):
         lambda: load_dataset(Data(corpus="text", path="strange"), tmp_path),
         lambda: BpeTokenizer.read(tmp_path / "strange"),
     ):
-        with refused("unreadable", match="a file"):
+        with refused("unreadable", match="regular file"):
             read()
 
 
