@@ -80,9 +80,7 @@ def test_a_second_study_of_a_text_says_so_wherever_it_is_read(make, ledger, monk
     assert reused(first) == []
     cautions = reused(second)
     assert len(cautions) == 1
-    assert (
-        "for 2 studies" in cautions[0] and "'a'" in cautions[0] and "so far: 2" in cautions[0]
-    )
+    assert "for 2 studies" in cautions[0] and "'a'" in cautions[0] and "so far: 2" in cautions[0]
     for each in verdict(first):
         assert each["p_over_studies"] == each["adjusted_p"]
     before = verdict(second)
