@@ -94,7 +94,7 @@ def arm(small_study, tmp_path):
 
 
 REFUSED = (
-    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*after it"),
+    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*after position t"),
     (ROWS, r"modules.mlp.*other rows"),
     (STATEFUL, r"same state.*different results"),
 )

@@ -109,7 +109,7 @@ def test_a_trial_outlives_a_killed_rank(tmp_path, monkeypatch):
     newest_after(step, results, run)
     run.send_signal(signal.SIGINT)
     _, warnings = run.communicate(timeout=300)
-    assert re.search(r"on baseline/seed-1.*rank [01] .*signal 9.*starting it again", warnings)
+    assert re.search(r"on baseline/seed-1.*rank [01] .*signal 9.*restarting the task", warnings)
     assert begin(results, 1).wait(timeout=600) == 0
     loaded = paribus.load_results(results)
     (trial,) = loaded.finished

@@ -1,4 +1,4 @@
-"""Running external programs: processes, output, and a description of the machine.
+"""Execution of external programs, and description of the machine that they run on.
 
-This package needs only the standard library.
+This package depends only on the standard library.
 """

@@ -1,4 +1,4 @@
-"""Description of the machine: processor, GPUs, and the packages of a program's interpreter."""
+"""Description of a program's environment: processor, GPUs and Python packages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
 
 
 def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return a record of the machine, devices and packages that a program uses.
+    """Return the platform, processor, GPUs and Python packages that a program uses.
 
     Args:
-        argv: the program and its arguments.
-        folder: its working directory.
-        env: its environment variables.
+        argv: command line of the program.
+        folder: working directory of the program.
+        env: environment variables of the program.
     """
     visible = env.get(VISIBLE)
     indices = gpus() if visible is None else visible.split(",")
@@ -49,7 +49,7 @@ def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[
 
 
 def processor(*names: str) -> str:
-    """Return the processor's name: the first line of /proc/cpuinfo with one of these fields."""
+    """Return the processor name, from the first field of /proc/cpuinfo that is in `names`."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             name, _, value = line.partition(":")
@@ -60,7 +60,7 @@ def processor(*names: str) -> str:
 
 @cache
 def gpus() -> dict[str, str]:
-    """Return the names of the GPUs that this process may use, keyed by index."""
+    """Return the names of the GPUs that are visible to this process, keyed by index."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -76,21 +76,21 @@ def gpus() -> dict[str, str]:
 
 
 def share_gpus(n: int, slot: int) -> str:
-    """Return the comma-separated indices of the `n` GPUs for a worker's slot.
+    """Assign `n` GPUs to a worker slot, and return their comma-separated indices.
 
     Raises OSError if there are fewer than `n` GPUs.
     """
     indices = list(gpus())
     if n > len(indices):
-        raise OSError(f"a trial needs {n} GPUs (trainer.gpus), but the machine has {len(indices)}")
+        raise OSError(f"trainer.gpus = {n} exceeds the number of visible GPUs, {len(indices)}")
     first = slot % (len(indices) // n) * n if n else 0
     return ",".join(indices[first : first + n])
 
 
 def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """Return the Python interpreter that a command runs, or "" if it runs none.
+    """Return the path of the Python interpreter that a command uses, or "" if there is none.
 
-    The interpreter is the program itself, or the one in its shebang line.
+    The interpreter is the program itself, or the one in the program's shebang line.
     """
     program = argv[0] if os.sep in argv[0] else shutil.which(argv[0], path=env.get("PATH"))
     if program is None:
@@ -109,7 +109,7 @@ def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> st
 
 
 def _output(argv: list[str], **options: Any) -> str:
-    """Return the standard output of a program, or "" if the program fails."""
+    """Run a program and return its standard output, or "" if the program fails."""
     try:
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=ASK_SECONDS, check=True, **options

@@ -1,8 +1,8 @@
-"""Running of a program until it and all its children have ended.
+"""Execution of a program until it and all its child processes have exited.
 
-The program leads its own session and process group. When it ends or takes too long, the whole group
-is terminated: SIGTERM, a grace period, then SIGKILL. Its output goes to a log of bounded size
-and, line by line, to a listener.
+The program leads its own session and process group. When it exits or times out, the whole group is
+terminated with SIGTERM and, after a grace period, SIGKILL. Output is written to a log of limited
+size and passed to a callback line by line.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a program.
+    """Exit status and output size of a program.
 
     Attributes:
-        code: the exit code, or the negative signal number.
-        seconds: the time from start to end.
-        timed_out: whether the program was terminated because it took too long.
-        n_bytes: the size of its output.
-        n_left_out: the number of output bytes that the log omits.
-        last: the last lines of its output.
+        code: exit code, or the negative signal number.
+        seconds: wall-clock time from start to exit.
+        timed_out: whether the program was terminated because of its time limit.
+        n_bytes: number of bytes in the output.
+        n_left_out: number of output bytes that the log omits.
+        last: last lines of the output.
     """
 
     code: int
@@ -54,7 +54,7 @@ class Ending:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the program timed out or ended with an error."""
+        """Whether the program timed out or exited with a nonzero code."""
         return self.timed_out or self.code != 0
 
     def __str__(self) -> str:
@@ -65,10 +65,10 @@ class Ending:
 
 
 class Output:
-    """The output of a program: a log with its first and its last bytes, and lines for a listener.
+    """Output of a program, written to a log of limited size and passed to a callback by line.
 
-    The log keeps the first and the last half of `limit` bytes. The cuts are at fixed offsets of the
-    output, so they do not depend on how it arrives.
+    The log contains the first and the last `limit` / 2 bytes, regardless of the chunks in which the
+    output arrives.
     """
 
     def __init__(self, log: Path, listen: Callable[[str], None], limit: int = LOG_BYTES) -> None:
@@ -79,7 +79,7 @@ class Output:
         self.last = deque[str](maxlen=LAST_LINES)
 
     def read(self, pipe: int, seconds: float) -> bool:
-        """Wait up to `seconds` for output and read it. Return whether any arrived."""
+        """Wait up to `seconds` for output, and return whether any was read."""
         if not select.select([pipe], [], [], seconds)[0]:
             return False
         piece = os.read(pipe, PIECE_BYTES)
@@ -90,7 +90,7 @@ class Output:
         return bool(piece)
 
     def write(self, piece: bytes) -> None:
-        """Add a chunk of output. Carriage returns also end lines."""
+        """Append a chunk of output, treating carriage returns as line breaks."""
         n_first = max(self._half - self.n_bytes, 0)
         self.n_bytes += len(piece)
         self._save(piece[:n_first])
@@ -102,16 +102,16 @@ class Output:
         self._tell(lines)
 
     def close(self) -> None:
-        """Complete the last line and the log. A line in the log marks omitted bytes."""
+        """Flush the last line and close the log, marking omitted bytes with a line."""
         self._tell([self._rest])
         self._cut()
         if self.n_left_out:
-            self._save(f"\n[paribus: {self.n_left_out:,} bytes are left out here]\n".encode())
+            self._save(f"\n[paribus: {self.n_left_out:,} bytes omitted]\n".encode())
         self._save(self._tail)
         self._file.close()
 
     def _cut(self) -> None:
-        """Keep only the last half of the limit in memory."""
+        """Discard all but the last `limit` / 2 bytes of the buffered output."""
         n_over = max(len(self._tail) - self._half, 0)
         self.n_left_out += n_over
         self._tail = self._tail[n_over:]
@@ -127,7 +127,7 @@ class Output:
 
 
 def clean_line(line: bytes) -> str:
-    """Return a line without color codes, as patterns see it."""
+    """Decode a line of output, and strip color codes and surrounding whitespace."""
     return COLOUR.sub("", line[:LINE_BYTES].decode("utf-8", "replace")).strip()
 
 
@@ -141,16 +141,16 @@ def run_program(
     tick: Callable[[], None] = lambda: None,
     end_others: Callable[[], None] = lambda: None,
 ) -> Ending:
-    """Run a program to its end. Raises OSError if it cannot be started.
+    """Run a program until it exits, or raise OSError if it cannot be started.
 
     Args:
-        argv: the program and its arguments.
-        folder: its working directory.
-        env: its whole environment.
-        output: receives its output and errors.
-        timeout: number of seconds after which it is ended.
-        tick: function that is called regularly while it runs.
-        end_others: a function that kills processes that have left its process group.
+        argv: command line of the program.
+        folder: working directory of the program.
+        env: environment variables; the current environment is not inherited.
+        output: destination of stdout and stderr.
+        timeout: time limit in seconds, or None for no limit.
+        tick: function that is called regularly while the program runs.
+        end_others: function that kills processes that have left the program's process group.
     """
     began = time.monotonic()
     process = subprocess.Popen(
@@ -186,7 +186,7 @@ def run_program(
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[], object]) -> None:
-    """Terminate the group of a process: SIGTERM, a grace period, then SIGKILL."""
+    """Terminate a process group with SIGTERM and, after `grace` seconds, with SIGKILL."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
         deadline = time.monotonic() + patience
         try:
@@ -204,6 +204,6 @@ def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[]
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """Return a function that makes a child die with the thread that started it."""
+    """Return a `preexec_fn` that has a child killed when its parent thread dies."""
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

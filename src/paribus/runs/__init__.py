@@ -1,12 +1,12 @@
-"""Runs: workers, on any machine, do the remaining work of a study.
+"""Execution of studies by workers on one or more machines.
 
-The path of a trial from a study file to a sealed record:
+Modules, in the order in which they process a trial:
 
-  run.py             `run` writes an order into a queue in the results folder (`queue.py`)
+  run.py             writes the run's configuration to a queue in the results folder (`queue.py`)
   executors/         start workers
-  worker.py          a worker claims a task and does it in a child process, using the study's
-                     runner: `trainer_runner.py`, or `paribus.engine.execution.runner`
-  advance.py         base class of runners: the stages of a study, and which tasks come next
-  trainer_runner.py  the child gets the record of a trial from the trainer, checks and writes it
-  sealing.py         seals the first record of a trial, which counts
+  worker.py          claims tasks and runs each one in a child process, with the study's runner:
+                     `trainer_runner.py` or `paribus.engine.execution.runner`
+  advance.py         base class of runners, which determines the stages of a study and their tasks
+  trainer_runner.py  gets the record of a trial from the trainer, validates it and writes it
+  sealing.py         completes a trial by an atomic rename; the first record is used
 """

@@ -1,8 +1,8 @@
-"""The next step of a run, as a function of its results folder.
+"""Stages of a run, determined from the contents of its results folder.
 
-The stages are the tuning trials, the choice, the main trials up to the next interim look, the look,
-and the final steps. Each stage uses existing results and raises `Missing` for the rest. A run can
-therefore be killed at any time, and any worker can continue it.
+The stages are tuning trials, hyperparameter selection, main trials up to the next interim analysis,
+the interim analysis, and the final steps. Each stage reuses existing results and raises `Missing`
+for the rest. A run can therefore be killed at any time, and any worker can continue it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Say = Callable[[str], None]
 
 
 class Runner:
-    """Base class of runners, which run the studies of one kind of trainer.
+    """Base class of runners, each of which runs studies with one kind of trainer.
 
-    All methods may raise ParibusError. Methods for stages may also raise Missing if tasks have to
-    be done first.
+    All methods may raise ParibusError. Methods for stages may also raise Missing if other tasks
+    must run first.
     """
 
     def __init__(self, context: Context | None) -> None:
@@ -54,30 +54,30 @@ class Runner:
 
     @staticmethod
     def forks() -> bool:
-        """Return whether children may be forked."""
+        """Return whether child processes may be forked."""
         return True
 
     @staticmethod
     def warm_up() -> None:
-        """Import the modules that every child needs, before any task is known."""
+        """Import the modules that every child process needs, before any task is known."""
 
     def slots(self) -> int:
-        """Return the number of children that a worker may run concurrently on this machine."""
+        """Return how many child processes a worker may run concurrently on this machine."""
         raise NotImplementedError
 
     def execute(self, task: Task) -> Any:
         """Run a task.
 
-        Returns its answer, or None if it writes its results to the results folder.
+        Returns the result, or None if the task writes its results to the results folder.
         """
         raise NotImplementedError
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
-        """Return the study as registered. Raises ParibusError if it cannot be run here."""
+        """Return the study as registered, or raise ParibusError if it cannot run here."""
         raise NotImplementedError
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
-        """Register a study or its tuning trials, and return it with its resolved precision."""
+        """Register a study or its tuning trials, and return the study with resolved precision."""
         raise NotImplementedError
 
     def settle(
@@ -90,26 +90,26 @@ class Runner:
         tasks: dict[str, Any],
         **more: Any,
     ) -> None:
-        """Register a study, or compare it with the existing registration (`registration`)."""
+        """Register a study, or check that it matches the existing registration."""
         wanted = registration(study, data, device, metrics, tasks, own_rule(study))
         settle(folder, study, wanted | more)
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Record in the ledger that the study's scores will be seen."""
+        """Record in the ledger that the study has begun, so that its scores may become known."""
         note(folder, is_begun=True)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
-        """Return the tasks that train the trials in `todo`."""
+        """Create the tasks that train the trials in `todo`."""
         raise NotImplementedError
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
-        """Run the steps that follow the trials before an interim analysis."""
+        """Run the steps between a stage's trials and its interim analysis."""
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Run the final steps: sealed test text, timing, and the description of the text."""
+        """Run the final steps, such as evaluation on the test split, timing and text statistics."""
 
     def go_through(self, study: Study, folder: ResultsFolder) -> None:
-        """Go through all stages of a study."""
+        """Run all stages of a study in order."""
         study = self.open(study, folder)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
@@ -137,7 +137,7 @@ class Runner:
     def _tune(self, study: Study, folder: ResultsFolder) -> Study:
         """Train missing tuning trials in a separate folder, and return the tuned study.
 
-        Until the choice is sealed, they are run like any other study
+        Until hyperparameters are selected, the tuning trials run like any other study
         (`paribus.study.tuning_study`).
         """
         record = folder.read_sealed(TUNING)
@@ -152,7 +152,7 @@ class Runner:
         return tuned
 
     def advance(self) -> None:
-        """Queue the tasks of the next stage, or mark the run as finished if none exist."""
+        """Queue the tasks of the next stage, or mark the run as finished if none are left."""
         queue, order = self.context.queue, self.context.order
         recorded = order.settings.get("recorded", True)
         try:
@@ -169,7 +169,7 @@ class Runner:
 
 
 def study_of(order: Order, home: Path | None = None) -> Study:
-    """Return the study in an order, or the one in the results folder `home` if given."""
+    """Load the study from an order, or from the results folder `home` if given."""
     folder = Path(order.folder)
     if home is None:
         return parse_study(order.study, folder=folder)

@@ -1,4 +1,4 @@
-"""Process trees that end together: children die with their parent, and parents kill children."""
+"""Management of process trees, so that no child process outlives its parent."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def _prctl(option: int, value: int) -> None:
 
 
 def tie_to(parent: int, number: int = signal.SIGKILL) -> None:
-    """Let the kernel send this process the signal `number` when its parent dies (Linux only)."""
+    """Have the kernel send the signal `number` when the parent process dies (Linux only)."""
     _prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)  # it died before we asked for the signal
 
 
 def adopt_orphans() -> None:
-    """Adopt processes that children leave behind, so that they can be killed.
+    """Become the parent of orphaned descendants, so that they can be killed.
 
-    This works on Linux only. On other systems, this process leads a process group instead, which
-    is terminated when it ends.
+    This requires Linux. On other systems, this process becomes the leader of a process group, which
+    is terminated on exit.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     if sys.platform != "linux":
@@ -44,7 +44,7 @@ def adopt_orphans() -> None:
 
 
 def children() -> set[int]:
-    """Return the PIDs of this process's children, or an empty set if the system hides them."""
+    """Return the PIDs of this process's children, or an empty set if they cannot be listed."""
     pid = os.getpid()
     try:
         return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()))
@@ -53,7 +53,7 @@ def children() -> set[int]:
 
 
 def has_died(pid: int, host: str) -> bool:
-    """Return whether a process has ended. A process of another host counts as running."""
+    """Return whether a process has exited; processes on other hosts count as running."""
     if host != platform.node():
         return False
     try:
@@ -65,7 +65,7 @@ def has_died(pid: int, host: str) -> bool:
 
 
 def end_children(keep: set[int]) -> None:
-    """Kill every child that is not in `keep`, and the orphans of killed children."""
+    """Kill all child processes except `keep`, and orphans of the killed processes."""
     deadline = time.monotonic() + END_SECONDS
     while (pids := children() - keep) and time.monotonic() < deadline:
         for pid in pids:
@@ -77,7 +77,7 @@ def end_children(keep: set[int]) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Kill the children and exit at once. A regular exit takes almost a second longer."""
+    """Kill all children and exit immediately, skipping the interpreter's slow shutdown."""
     end_children(set())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -88,13 +88,13 @@ def leave(code: int) -> NoReturn:
 
 
 def guard(worker: int, parent: int) -> int:
-    """Wait for a child, kill the processes that it leaves behind, and return its exit code.
+    """Wait for a child, kill its remaining descendants, and return its exit code.
 
     Signals are forwarded to the child. This process adopts orphans, so that it can kill them.
 
     Args:
-        worker: the PID of the child.
-        parent: the PID of a process whose death sends SIGTERM to the child, or 0.
+        worker: PID of the child.
+        parent: PID of a process whose death sends SIGTERM to the child, or 0 for none.
     """
     adopt_orphans()
     for number in IGNORED:
@@ -121,7 +121,7 @@ def guard(worker: int, parent: int) -> int:
 
 @contextlib.contextmanager
 def ending_children() -> Iterator[None]:
-    """Kill processes that are started inside the context, such as by custom code."""
+    """On exit, kill all processes that were started inside the context, such as by custom code."""
     before = children()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -137,7 +137,7 @@ def ending(code: int) -> str:
 
 
 def tail(path: Path | None) -> list[str]:
-    """Return the last lines of a log, last line first, or [] if the file does not exist."""
+    """Return the last lines of a log in reverse order, or [] if the file does not exist."""
     try:
         with open(path or "", "rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
@@ -148,29 +148,29 @@ def tail(path: Path | None) -> list[str]:
 
 
 class Left(BaseException):
-    """Raised in a trial's process when it is asked to stop, unless `hold` defers this.
+    """Raised in a trial's process by SIGTERM, except inside `Leaving.hold`.
 
-    It is not an `Exception`, so that libraries and custom modules do not swallow it.
+    This is not an `Exception`, so that libraries and custom modules do not swallow it.
     """
 
 
 class Leaving:
-    """A request to stop, sent as SIGTERM.
+    """Handler of SIGTERM, by which a trial's process is asked to stop.
 
     Attributes:
-        asked: whether this process was asked to stop.
+        asked: whether this process has received SIGTERM.
     """
 
     def __init__(self) -> None:
         self.asked, self._holding = False, 0
 
     def listen(self) -> None:
-        """Handle SIGTERM; call this in the main thread."""
+        """Install the signal handler; must be called from the main thread."""
         signal.signal(signal.SIGTERM, self._hear)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Do not raise `Left` inside the context. Its code checks `asked` instead."""
+        """Do not raise `Left` inside the context, which has to check `asked` instead."""
         self._holding += 1
         try:
             yield

@@ -1,6 +1,6 @@
-"""Progress of a run, collected from the events that workers report, and its display.
+"""Progress of a run, computed from worker events, and its display.
 
-A terminal shows a bar and the running trials. Otherwise, a line is printed every ten seconds.
+A terminal shows a progress bar and the running trials. Other outputs get a line every ten seconds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Progress:
     """Progress of a study, or of its current tuning round.
 
     Attributes:
-        home: the results folder.
+        home: results folder.
         unit: "tokens", or "trials" for a trainer that does not count tokens.
-        running: the number of steps done by each running trial, keyed by label.
-        doing: the current work after training, such as evaluation, or "" during training.
+        running: number of completed steps of each running trial, keyed by trial label.
+        doing: current activity after training, such as evaluation, or "" during training.
     """
 
     def __init__(self, home: ResultsFolder, at: float) -> None:
@@ -69,12 +69,12 @@ class Progress:
 
     @property
     def tokens_per_second(self) -> float:
-        """Training tokens per second, averaged over this run."""
+        """Training throughput in tokens per second, averaged over this run."""
         done = self.tokens_done - sum(self._before.values())
         return done / max(time.time() - self._began, 1e-9)
 
     def count_trials(self) -> None:
-        """Add the trials up to the next interim analysis that are not counted yet."""
+        """Add all trials up to the next interim analysis that are not included yet."""
         for trial in needed_trials(self._study, read_looks(self.home)):
             if trial not in self._done:
                 is_finished = self.home.trial(*trial).is_finished
@@ -83,7 +83,7 @@ class Progress:
                 self._done[trial] = self._before[trial] = self._tokens(trial) * is_finished
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add an event that a worker reported."""
+        """Update the progress with an event reported by a worker."""
         kind, t = event["event"], event.get("t")
         if kind == "say":
             self.doing = event["words"]
@@ -108,7 +108,7 @@ class Progress:
     def _tokens(self, trial: Trial, t: int | None = None) -> int:
         """Return the number of tokens in a trial, or in its first `t` steps.
 
-        If the unit is trials, return 1 for the trial and 0 for its steps.
+        If the unit is trials, return 1 for a whole trial and 0 for its first steps.
         """
         if self.unit == "trials":
             return 1 if t is None else 0
@@ -116,7 +116,7 @@ class Progress:
         return setting.tokens if t is None else setting.tokens_before(t)
 
     def summary(self) -> str:
-        """Return a one-line summary: counts, speed and remaining time."""
+        """Format counts, speed and remaining time as a one-line summary."""
         parts, speed = [f"{self.n_finished}/{self.n_trials} trials"], self.tokens_per_second
         if self.unit == "tokens":
             parts.append(f"{self.tokens_done / max(self.tokens, 1):.0%} of tokens")
@@ -136,10 +136,10 @@ Watch = Callable[[Progress], None]
 
 
 class Tracker:
-    """Computes the progress of a run from its events.
+    """Tracker of a run's progress, which reads the events in a queue.
 
     Attributes:
-        progress: the progress of the current stage, or None before the first stage.
+        progress: progress of the current stage, or None before the first stage.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -164,7 +164,7 @@ class Tracker:
 
 
 def read_progress(results: Path) -> Progress | None:
-    """Return the progress of the run in a results folder, or None if no run is active."""
+    """Read the progress of the active run in a results folder, or return None if there is none."""
     tracker = Tracker(Queue.of(results))
     for _ in tracker.update():
         pass
@@ -173,7 +173,7 @@ def read_progress(results: Path) -> Progress | None:
 
 @contextmanager
 def watching(console: Console, before: str = "") -> Iterator[Watch]:
-    """Yield a `watch` function for `paribus.run`. Its first call prints `before`."""
+    """Display progress, and yield the `watch` callback, whose first call prints `before`."""
     last, shown = time.monotonic(), None
 
     def watch(progress: Progress) -> None:
@@ -188,13 +188,13 @@ def watching(console: Console, before: str = "") -> Iterator[Watch]:
                 console.print(escape(progress.summary()), soft_wrap=True)
             last, shown = time.monotonic(), state
 
-    starting = Spinner("dots", "starting workers, trying one step of every arm")
+    starting = Spinner("dots", "starting workers and testing one step of every arm")
     with Live(starting, console=console, transient=True) as live:
         yield watch
 
 
 def picture(progress: Progress) -> Group:
-    """Return a bar, the summary, and the steps of running trials."""
+    """Render a progress bar, the summary, and the steps of running trials."""
     bar, running = Table.grid(), Table.grid(padding=(0, 2))
     bar.add_row(ProgressBar(progress.tokens, progress.tokens_done, width=72))
     rows = list(progress.running.items())

@@ -1,19 +1,19 @@
-"""The queue of a run: a folder of tasks, claims and answers, shared by all workers.
+"""File-based task queue of a run, shared by all workers.
 
 <queue>/
-  order.json             the study, where its results go, and the options of the run
-  tasks/<id>.json        a task that is not done
-  claims/<id>            the worker on the task; touched while it works
-  answers/<id>.json      what a task returned, if it returns anything
-  deaths/<id>            one byte for each worker that died while it worked on the task
-  failure.json           why the run stopped; workers claim nothing more
-  finished               nothing is left to do
-  events/<worker>.jsonl  what a worker reports: steps, losses, warnings
-  logs/<worker>-<k>.log  what its child k prints
+  order.json             the study, its results folder, and the options of the run
+  tasks/<id>.json        unfinished task
+  claims/<id>            worker that runs the task; touched periodically meanwhile
+  answers/<id>.json      result of a task, if there is one
+  deaths/<id>            one byte for each worker that died while running the task
+  failure.json           reason why the run failed; if it exists, workers claim no more tasks
+  finished               marker of a finished run
+  events/<worker>.jsonl  steps, losses and warnings reported by a worker
+  logs/<worker>-<k>.log  output of the worker's child process k
 
-Claims only save time. A trial is a function of (study, arm, seed) and is sealed by an atomic
-rename, so two workers that train the same trial do no harm. Nothing in this folder counts as a
-record, and it is removed when the run is finished.
+Claims only avoid duplicate work. A trial is a function of (study, arm, seed) and is completed by an
+atomic rename, so it is harmless if two workers train the same trial. The queue contains no results
+of the study, and is removed when the run is finished.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 T = TypeVar("T")
 _adapter = cache(TypeAdapter)  # made when it is needed: it takes long
 STALE_SECONDS = 120.0
-"""Age at which an untouched claim counts as abandoned, and another worker takes it over."""
+"""Age in seconds at which an untouched claim counts as abandoned and may be taken over."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Settings of a run that its workers read.
+    """Configuration of a run, which its workers read.
 
     Attributes:
-        study: the dumped model of the study.
-        folder: the folder that paths in the study are relative to.
-        results: the results folder.
-        settings: options of `run`: device, workers, stack, checkpoint_seconds, eager, retries ...
-        executor: the name and options of the executor that starts workers.
-        cwd: the working directory of workers.
+        study: the study as a JSON-compatible dict.
+        folder: folder against which paths in the study are resolved.
+        results: results folder.
+        settings: options of `run`, such as device, workers, stack, checkpoint_seconds, and retries.
+        executor: name and options of the executor that starts workers.
+        cwd: working directory of workers.
         search: folders with custom code.
-        token: an identifier of this run, which workers compare with the one passed to them.
-        stages: whether workers continue with the next stage; if False, they only do queued tasks.
+        token: identifier of this run; workers with a different token exit.
+        stages: whether workers continue with the next stage; if False, they only run queued tasks.
     """
 
     study: dict[str, Any]
@@ -73,14 +73,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Task:
-    """A unit of work for one worker.
+    """Unit of work for one worker.
 
     Attributes:
-        id: its name in the queue.
-        kind: the kind of work, such as "train".
-        doing: what completes the message "a worker died ...", such as "on baseline/seed-1".
-        home: the results folder of the study or of its tuning trials.
-        arguments: the arguments for this kind of work.
+        id: name of the task in the queue.
+        kind: kind of work, such as "train".
+        doing: end of the message "a worker died ...", such as "on baseline/seed-1".
+        home: results folder of the study or of its tuning trials.
+        arguments: arguments for this kind of work.
     """
 
     id: str
@@ -91,12 +91,12 @@ class Task:
 
     @property
     def trials(self) -> list[tuple[str, int]]:
-        """Trials (arm, seed) that the task trains, or [] for other kinds of tasks."""
+        """(arm, seed) pairs that the task trains, or [] for other kinds of tasks."""
         return [(arm, seed) for arm, seed in self.arguments.get("trials", [])]
 
 
 class Missing(Exception):  # noqa: N818 - no error: what has to be done first
-    """Raised when the next stage needs tasks that are not done."""
+    """Raised if the next stage needs the results of unfinished tasks."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         super().__init__(f"{len(tasks)} tasks")
@@ -105,7 +105,7 @@ class Missing(Exception):  # noqa: N818 - no error: what has to be done first
 
 @dataclass(frozen=True)
 class Queue:
-    """The queue in a folder. Once it is removed, nothing more is written to it."""
+    """Task queue in a folder; writes are ignored after the queue has been removed."""
 
     path: Path
 
@@ -116,22 +116,22 @@ class Queue:
 
     @property
     def exists(self) -> bool:
-        """True if a run has written its order here."""
+        """Whether the queue has been created and not yet removed."""
         return is_regular(self.path / "order.json")
 
     def open(self, order: Order) -> None:
-        """Create the queue with an order, and remove anything that an earlier run left behind."""
+        """Create the queue with an order, removing the queue of an earlier run."""
         self.remove()
         for name in ("claims", "deaths", "events", "logs"):
             (self.path / name).mkdir(parents=True)
         write_bytes(self.path / "order.json", json.dumps(asdict(order)).encode())
 
     def read_order(self) -> Order:
-        """Return the order. Raises ParibusError if it is missing or damaged."""
+        """Read the order, or raise ParibusError if it is missing or invalid."""
         return self._read("order.json", Order, read_json(self.path / "order.json"))
 
     def remove(self) -> None:
-        """Remove the queue. Workers that are still running find nothing to claim."""
+        """Remove the queue, so that running workers stop claiming tasks."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, name: str, content: Any) -> None:
@@ -145,7 +145,7 @@ class Queue:
         raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
 
     def _content(self, name: str) -> Any:
-        """Return the content of a JSON file, or None if the file does not exist."""
+        """Read a JSON file of the queue, or return None if it does not exist."""
         try:
             return read_json(self.path / name)
         except ParibusError as error:
@@ -160,35 +160,35 @@ class Queue:
     # Tasks
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Add tasks. They are done in the order of their ids."""
+        """Add tasks, which are run in the order of their ids."""
         for task in tasks:
             self._write(f"tasks/{task.id}.json", asdict(task))
 
     def names(self) -> list[str]:
-        """Return the sorted names of the tasks that are not done."""
+        """Return the ids of the unfinished tasks in sorted order."""
         return self._names("tasks", ".json")
 
     def read_task(self, name: str) -> Task | None:
-        """Return a task, or None if it is done."""
+        """Read a task, or return None if it is finished."""
         file = f"tasks/{name}.json"
         task = self._content(file)
         return None if task is None else self._read(file, Task, task)
 
     def finish(self, task: Task) -> None:
-        """Remove a task that is done."""
+        """Remove a finished task from the queue."""
         (self.path / "tasks" / f"{task.id}.json").unlink(missing_ok=True)
 
     def answer(self, name: str, answer: Any) -> None:
-        """Store the answer to a task, or a value that a later stage needs."""
+        """Store the result of a task, or a value that a later stage needs."""
         self._write(f"answers/{name}.json", [answer])
 
     def read_answer(self, name: str) -> Any:
-        """Return the answer to a task, or None if none exists yet."""
+        """Read the result of a task, or return None if it is not available yet."""
         [answer] = self._content(f"answers/{name}.json") or [None]
         return answer
 
     def ask(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the answers to tasks. Raises Missing if some are not answered yet."""
+        """Return the results of tasks, or raise Missing if some are not available yet."""
         answers = [self.read_answer(task.id) for task in tasks]
         if missing := [t for t, answer in zip(tasks, answers, strict=True) if answer is None]:
             raise Missing(missing)
@@ -197,7 +197,7 @@ class Queue:
     # Claims
 
     def claim(self, name: str, worker: str) -> bool:
-        """Claim a task by name, and return whether this succeeded."""
+        """Try to claim a task, and return whether this succeeded."""
         try:
             with open(self.path / "claims" / name, "x", encoding="utf-8") as file:
                 owner = {"host": platform.node(), "pid": os.getpid(), "worker": worker}
@@ -207,11 +207,11 @@ class Queue:
         return True
 
     def claims(self) -> dict[str, dict[str, Any]]:
-        """Return the record of each claiming process, keyed by task name."""
+        """Return the host, PID and worker of each claim, keyed by task id."""
         return {name: self._read_claim(name) for name in self._names("claims")}
 
     def _read_claim(self, name: str) -> dict[str, Any]:
-        """Return the record of the process that claimed a task, or {} if it is not claimed."""
+        """Return the host, PID and worker of a claim, or {} if the task is not claimed."""
         with contextlib.suppress(ParibusError):
             return self._content(f"claims/{name}") or {}
         return {}
@@ -223,10 +223,10 @@ class Queue:
                 os.utime(self.path / "claims" / name)
 
     def abandoned(self, name: str, worker: str, stale: float) -> str:
-        """Return how the process that claimed a task failed, or "" if it seems to be working.
+        """Return how the process that claimed a task failed, or "" if it seems to be alive.
 
         The result is "died" if the process has died on this host, or "did not answer" if it has not
-        touched its claim for `stale` seconds on the file system's clock.
+        touched its claim for `stale` seconds, by the clock of the file system.
         """
         owner = self._read_claim(name)
         if has_died(owner.get("pid", 0), owner.get("host", "")):
@@ -242,7 +242,7 @@ class Queue:
     def release(self, name: str, worker: str = "") -> bool:
         """Remove the claim on a task, and return whether there was one.
 
-        If `worker` is given, only its own claim is removed.
+        If `worker` is given, only a claim of this worker is removed.
         """
         if worker and self._read_claim(name).get("worker") != worker:
             return False
@@ -252,7 +252,7 @@ class Queue:
         return False
 
     def release_dead(self, name: str, worker: str = "") -> int:
-        """Release the claim of a dead worker, and return how many workers died on this task.
+        """Release the claim of a dead worker, and return the number of deaths on this task.
 
         Returns 0 if another worker has already released the claim.
         """
@@ -268,12 +268,12 @@ class Queue:
     # The end
 
     def fail(self, message: str, *, trace: str = "") -> None:
-        """Record the reason why the run cannot continue. Only the first failure is kept."""
+        """Record why the run failed, unless a failure has already been recorded."""
         if self.failure() is None:
             self._write("failure.json", {"message": message, "trace": trace})
 
     def failure(self) -> dict[str, str] | None:
-        """Return the recorded failure (message and trace), or None if none exists."""
+        """Return the recorded failure (message and trace), or None if there is none."""
         return self._content("failure.json")
 
     def note_finished(self) -> None:
@@ -282,18 +282,18 @@ class Queue:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is finished."""
+        """Whether all stages of the run are finished."""
         return is_regular(self.path / "finished")
 
     @property
     def is_over(self) -> bool:
-        """Whether workers stop claiming tasks: the run is finished, failed or removed."""
+        """Whether the run has finished or failed, or the queue has been removed."""
         return self.is_finished or not self.exists or self.failure() is not None
 
     # Events
 
     def report(self, worker: str, event: Mapping[str, Any]) -> None:
-        """Append an event to a worker's file."""
+        """Append an event to the worker's event file."""
         line = json.dumps({"at": time.time()} | dict(event)).encode() + b"\n"
         path = self.path / "events" / f"{worker}.jsonl"
         with contextlib.suppress(FileNotFoundError), path.open("ab", buffering=0) as file:
@@ -303,7 +303,7 @@ class Queue:
         """Yield the events since the last call.
 
         Args:
-            read: the number of bytes read so far, keyed by worker; updated in place.
+            read: number of bytes already read, keyed by worker; updated in place.
         """
         for worker in self._names("events", ".jsonl"):
             try:
@@ -323,12 +323,12 @@ class Queue:
 
 @dataclass
 class Context:
-    """The context of a child process in a run.
+    """Context in which a worker's child process runs a task.
 
     Attributes:
-        worker: the name of its worker.
-        slot: its number among the worker's children, from 0, which selects its GPU.
-        leaving: the request to stop, if one was received.
+        worker: name of the worker.
+        slot: 0-based index of the child process within its worker, which selects the GPU.
+        leaving: handler of stop requests.
     """
 
     queue: Queue
@@ -342,5 +342,5 @@ class Context:
         self.queue.report(self.worker, {"event": event} | content)
 
     def say(self, words: str) -> None:
-        """Report a line for the command to print."""
+        """Report a message, which the command that monitors the run prints."""
         self.report("say", words=words)

@@ -1,4 +1,4 @@
-"""Running of a study: workers do the remaining work, and this process follows them."""
+"""Running and registration of studies, by starting workers and monitoring them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run. See `run` for their meaning."""
+    """Options of a run, as described in `run`."""
 
     workers: int | None = None
     device: Device = "auto"
@@ -70,33 +70,33 @@ def run(
     open_test: bool = True,
     progress: bool | None = None,
 ) -> Results:
-    """Train, evaluate and record every trial of `study` that is not finished yet.
+    """Train, evaluate and record all unfinished trials of a study.
 
     Args:
-        study: what `load_study` returns.
-        results: the results folder; by default `results/<name of the study>`.
-        workers: concurrent trials on each machine; by default one per CPU core, one per GPU, or one
-            program.
-        device: where to train.
-        stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
-            all trials of one model, spread over the GPUs, as far as memory holds them by the
-            formula of `paribus plan`.
-        eager: launch GPU kernels one by one, for a custom module that asks the host for a tensor's
-            value in the middle of a step; otherwise a step is recorded and replayed.
-        checkpoint_seconds: how often an unfinished trial is saved.
-        watch: a function that is called with the progress, at most several times a second,
-            beginning when the study is registered.
-        wandb: log every trial to Weights & Biases (see `paribus.runs.wandb`).
-        backend: where workers run: a name, a TOML file (docs/how-to/cluster.md), or an object that
-            `find_backend` returned.
-        open_test: after training, evaluate on the sealed test text, if there is one. A later call
-            can do this instead.
-        progress: show progress if no `watch` is given; by default only in a terminal.
+        study: study loaded by `load_study`.
+        results: results folder; by default `results/<study name>`.
+        workers: number of concurrent trials per machine; by default one per GPU or CPU core, or one
+            if trials run an external program.
+        device: device to train on; "auto" prefers a GPU.
+        stack: number of replicas trained together in one process; by default 1 on a CPU. On GPUs,
+            the default is as many trials of one model as fit into memory, distributed over the
+            GPUs, according to the memory estimate of `paribus plan`.
+        eager: whether to launch GPU kernels one by one instead of capturing and replaying a step;
+            needed by custom modules that read a tensor's value on the host during a step.
+        checkpoint_seconds: interval between checkpoints of an unfinished trial, in seconds.
+        watch: callback that receives the `Progress` up to several times a second, from the
+            registration of the study on.
+        wandb: whether to log every trial to Weights & Biases (see `paribus.runs.wandb`).
+        backend: name of a backend, path of a TOML file (docs/how-to/cluster.md), or a `Backend`
+            from `find_backend`.
+        open_test: whether to evaluate on the held-back test text after training, if there is one.
+            A later call can do this instead.
+        progress: whether to show progress if `watch` is None; by default only in a terminal.
 
     A precision of "auto" is resolved for the device of the first run or of `register`.
 
-    Returns the results, as `load_results` does. Raises ParibusError on bad input, before anything
-    is written, or if a trial fails. Finished trials are kept.
+    Returns the results, as `load_results` does. Raises ParibusError for invalid input, before
+    anything is written, or if a trial fails. Finished trials are kept.
     """
     if study.trainer == RUNS:
         return provided("function", "judge_runs")(study, results)
@@ -122,10 +122,10 @@ def register(
     eager: bool = False,
     backend: str | Backend = "local",
 ) -> Path:
-    """Register a study before any run: write `registration.json` and return its path.
+    """Register a study without running it, and return the path of `registration.json`.
 
-    With the built-in trainer, a dry run of one step is done for every arm. Raises ParibusError if
-    the results folder contains the registration of a different study.
+    The built-in trainer also tests one training step of every arm. Raises ParibusError if the
+    results folder contains the registration of a different study.
     """
     backend = find_backend(backend)
     folder = results_folder(study, results)
@@ -142,7 +142,7 @@ def register(
 
 
 def try_briefly(study: Study, results: str | os.PathLike[str]) -> dict[str, str]:
-    """Run each arm of a command for some seconds, and describe its output, keyed by arm."""
+    """Run the external program of each arm for a few seconds, and return {arm: summary}."""
     trainer: Any = find_trainer(study, results_folder(study, results))
     with ending_children():
         return trainer.try_briefly(study)
@@ -157,9 +157,9 @@ def ask(
     device: Device = "auto",
     backend: str | Backend = "local",
 ) -> list[Any]:
-    """Let workers do tasks that are not stages of a run, and return their answers.
+    """Run additional tasks in workers, outside the stages of a run, and return their results.
 
-    The queue is a temporary folder. It lies inside the results folder if workers run as jobs.
+    The queue is a temporary folder, which is inside the results folder if workers run as jobs.
     Raises ParibusError if a task fails.
     """
     backend = find_backend(backend)
@@ -183,7 +183,7 @@ def _follow(
     watch: Watch | None = None,
     log: WeightsAndBiases | None = None,
 ) -> None:
-    """Start a run's workers, or find running ones, and follow them until the run ends."""
+    """Start a run's workers, or join running workers, and monitor them until the run ends."""
     require_trust(study)
     queue = Queue.of(folder.path)
     _join_or_open(queue, _order(study, folder, options, backend), folder)
@@ -240,7 +240,7 @@ def _order(
 
 
 def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
-    """Use the queue of jobs that an earlier command submitted, or open a new one."""
+    """Join the queue of jobs submitted by an earlier command, or create a new queue."""
     earlier = queue.read_order() if queue.exists else None
     if earlier is None or earlier.settings.get("is_here", True) or queue.failure() is not None:
         queue.open(order)  # workers of this machine ended with the command that started them
@@ -259,7 +259,7 @@ def _wandb_log(study: Study, folder: ResultsFolder) -> WeightsAndBiases:
         from paribus.runs.wandb import WeightsAndBiases
     except ImportError:
         raise ParibusError(
-            "--wandb needs a package that is not installed; run pip install 'paribus[wandb]'",
+            "--wandb needs wandb, which is not installed; run pip install 'paribus[wandb]'",
             code="not_installed",
         ) from None
     return WeightsAndBiases(study, folder.path)
@@ -271,7 +271,7 @@ def _wait(
     watch: Watch | None = None,
     log: WeightsAndBiases | None = None,
 ) -> None:
-    """Follow a run until it ends. Raises ParibusError if it fails."""
+    """Monitor a run until it ends, or raise ParibusError if it fails."""
     has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), True
     try:
         while not queue.is_over and (has_stages or queue.names()):
@@ -302,7 +302,7 @@ def _tell(
     watch: Watch | None,
     log: WeightsAndBiases | None,
 ) -> None:
-    """Pass a worker's event to the log, or to the functions that watch the run."""
+    """Forward a worker's event to the logger, or to wandb and the `watch` callback."""
     if event["event"] == "warning":
         logging.getLogger("paribus").warning("%s", event["words"])
     elif progress is not None:

@@ -1,4 +1,4 @@
-"""Sealing of trials: each is sealed once, even if several workers train it."""
+"""Atomic completion of trials, exactly once even if several workers train the same trial."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OF_A_RUN = frozenset(
 def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
     """Yield a temporary folder for a trial's records, and rename it to `folder` on exit.
 
-    If another worker has sealed the trial in the meantime, the earlier record counts, whatever its
-    scores. If the second record differs, it is kept in `repeats/`, with a warning.
+    If another worker has completed the trial in the meantime, the first record is used, whatever
+    its scores. A second record with different results is stored in `repeats/`, with a warning.
     """
     with private_folder(folder.path) as path:
         draft = replace(folder, path=path)
@@ -40,7 +40,7 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
 
 
 def _keep_repeat(first: TrialFolder, second: TrialFolder) -> None:
-    """Keep a second record of a trial if any table, score or weight differs from the first."""
+    """Store a trial's second record in `repeats/` if its results differ from the first record."""
     before, after = first.sealed, second.sealed
     names = (before.keys() | after.keys()) - OF_A_RUN
     # The first to seal removes the weights of earlier steps that the second would have copied.
@@ -52,7 +52,7 @@ def _keep_repeat(first: TrialFolder, second: TrialFolder) -> None:
     with whole_folder(kept) as target:
         shutil.copytree(second.path, target, dirs_exist_ok=True)
     logging.getLogger("paribus").warning(
-        "two workers ran trial %s, with different results; the first record counts, and the second "
-        "is kept in %s",
+        "two workers ran trial %s with different results; the first record is used, and the second "
+        "is stored in %s",
         *(first.label, kept),
     )

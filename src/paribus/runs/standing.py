@@ -1,4 +1,4 @@
-"""A run as other processes see it: whether it is active, its jobs, and how to cancel it."""
+"""Status, job states and cancellation of a run that another process started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT_SECONDS = 90.0  # for a command whose workers write checkpoints
 
 
 def is_active(results: Path) -> bool:
-    """Return whether the run in a results folder is active, as jobs or as a command."""
+    """Return whether a results folder has an active run, as jobs or as a command."""
     queue = Queue.of(results)
     if queue.is_over:
         return False
@@ -30,9 +30,9 @@ def is_active(results: Path) -> bool:
 
 
 def job_states(results: Path) -> list[JobState]:
-    """Return the states of the jobs that run the study in a results folder.
+    """Query the scheduler once, and return the states of the jobs of a run.
 
-    The scheduler is queried once. Raises ParibusError if it does not answer.
+    Raises ParibusError if the scheduler does not answer.
     """
     queue = Queue.of(results)
     submissions = read_submissions(queue)
@@ -50,13 +50,13 @@ def job_states(results: Path) -> list[JobState]:
 
 
 def cancel(results: Path) -> str:
-    """Cancel the run in a results folder, and return a message.
+    """Cancel the run in a results folder, and return a message for the user.
 
-    Its jobs are cancelled, and no others. Without jobs, its workers stop because the queue says
-    so, and then its command ends. Raises ParibusError if nothing is running.
+    Only jobs of this run are cancelled. If there are none, workers are stopped through the queue,
+    and the command that started them then exits. Raises ParibusError if nothing is running.
     """
     if not results.is_dir():
-        raise ParibusError(f"{results} does not exist; name a results folder", code="missing")
+        raise ParibusError(f"{results} does not exist; choose a results folder", code="missing")
     queue = Queue.of(results)
     if submissions := read_submissions(queue):
         backend = _recorded_backend(queue)
@@ -68,7 +68,7 @@ def cancel(results: Path) -> str:
             return f"jobs of backend '{backend.name}' were cancelled: {', '.join(running)}"
     if not is_active(results):
         raise ParibusError(
-            f"nothing is running in {results}; `paribus status {results}` shows its progress",
+            f"nothing is running in {results}; see its progress with `paribus status {results}`",
             code="missing",
         )
     process, host = lock_holder(results)
@@ -77,11 +77,11 @@ def cancel(results: Path) -> str:
     while queue.exists:  # its command removes it
         if time.monotonic() > deadline:
             raise ParibusError(
-                f"process {process} on {host} is still running; end it there",
+                f"process {process} on {host} is still running; terminate it there",
                 code="in_use",
             )
         time.sleep(0.1)
-    return f"the run was cancelled, and its command (process {process} on {host}) ended"
+    return f"the run was cancelled, and its command (process {process} on {host}) has exited"
 
 
 def _recorded_backend(queue: Queue) -> Backend:

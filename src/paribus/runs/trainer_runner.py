@@ -1,4 +1,4 @@
-"""The runner of trainers that return records: all trainers except the engine."""
+"""Runner for all trainers except the built-in engine, which return one record per trial."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
 
 
 def find_trainer(study: Study, folder: ResultsFolder, **options: Any) -> Trainer:
-    """Return the trainer that `study` names, which may be custom code.
+    """Create the trainer of a study, which may be custom code.
 
-    Built-in trainers are called with the results folder and `options`. Raises ParibusError if the
-    trainer cannot be created.
+    Built-in trainers receive the results folder and `options`. Raises ParibusError if the trainer
+    cannot be created.
     """
     require_trust(study)
     if study.trainer in PROVIDED["trainer"]:
@@ -51,7 +51,7 @@ def find_trainer(study: Study, folder: ResultsFolder, **options: Any) -> Trainer
     trainer = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
     if not isinstance(trainer, type):
         return trainer
-    with blamed(where, "it is made without arguments"):
+    with blamed(where, "make its constructor callable without arguments"):
         return trainer()
 
 
@@ -60,7 +60,7 @@ def _is_trainer(value: object) -> bool:
 
 
 def declared_by(study: Study, trainer: Trainer) -> Declaration:
-    """Return a trainer's declaration. Raises ParibusError if it is invalid."""
+    """Return a trainer's validated declaration, or raise ParibusError if it is invalid."""
     name = f"trainer '{study.trainer}'"
     with blamed(f"{name} has no valid declaration"):
         declaration = trainer.declare(study)
@@ -71,24 +71,24 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
     for metric in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
         if metric not in known:
             raise ParibusError(
-                f"metric '{metric}' is not declared by {name}: {nearest(metric, known)}"
+                f"metric '{metric}' is not declared by {name}; {nearest(metric, known)}"
             )
     deciding = [endpoint.metric for endpoint in study.judged]
     for metric in [*deciding, *([study.tuning.select] if study.tuning else [])]:
         if known[metric].better == "neither":
             raise ParibusError(
-                f"'{metric}' cannot be primary or select tuned values, because it has no better "
-                "direction; name a metric that has one"
+                f"'{metric}' cannot be primary or used for tuning, because it has no better "
+                "direction; choose a metric whose direction is 'lower' or 'higher'"
             )
     if taken := set(OWN_CONTROLS) & set(declaration.controls):
         raise ParibusError(
-            f"{name} declares a control '{min(taken)}', which every study has; rename it"
+            f"{name} declares the control '{min(taken)}', which is a reserved name; rename it"
         )
     return declaration
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
-    """Return the declared metrics as they are recorded, keyed by name."""
+    """Return the declared metrics in the form stored in trial records, keyed by name."""
     by_item = declaration.by_item
     return {m.name: _as_recorded(m, m.name in by_item) for m in declaration.metrics}
 
@@ -100,7 +100,7 @@ def _as_recorded(metric: Metric, has_items: bool) -> Metric:
 
 
 def compared_metrics(study: Study) -> dict[str, Metric]:
-    """Return the metrics that a study compares, as its trainer declares them."""
+    """Return the metrics that a study compares, keyed by name."""
     if study.trainer == STACKED:
         with ending_children():  # measures and probes may be the user's own code
             return provided("function", "endpoint_metrics")(study)
@@ -109,7 +109,7 @@ def compared_metrics(study: Study) -> dict[str, Metric]:
 
 
 def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
-    """Return the description of a trainer that is written to the registration."""
+    """Return the description of a trainer for the study's registration."""
     return {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
@@ -122,15 +122,15 @@ def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]
 def trainer_records(
     study: Study, trainer: Trainer, todo: Sequence[Trial]
 ) -> Iterator[tuple[Trial, TrialRecord]]:
-    """Yield the records of the trials in `todo` as they finish.
+    """Run the trials in `todo`, and yield each trial with its record.
 
-    Raises ParibusError if the trainer fails, or returns anything but these records.
+    Raises ParibusError if the trainer fails, or does not yield exactly one record per trial.
     """
     missing, name = list(todo), f"trainer '{study.trainer}'"
     try:
         for trial, record in trainer.run(study, todo) if todo else ():
             if trial not in missing:
-                raise ValueError(f"trial {trial!r:.80} was not requested, or was returned twice")
+                raise ValueError(f"trial {trial!r:.80} was not requested, or was yielded twice")
             if not isinstance(record, TrialRecord):
                 raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
             missing.remove(trial)
@@ -142,13 +142,13 @@ def trainer_records(
         where = "".join(f" on {arm}/seed-{seed}" for arm, seed in missing[:1])
         raise ParibusError(
             f"{name} failed{where} ({Path(last.filename).name}, line {last.lineno}): "
-            f"{type(error).__name__}: {error}; finished trials are kept: fix it and run again",
+            f"{type(error).__name__}: {error}; fix it and run again (finished trials are kept)",
             code="own_code",
         ) from error
     if missing:
         raise ParibusError(
-            f"{name} returned no record for {len(missing)} of {len(todo)} trials, such as "
-            f"{missing[0]}; run the study again",
+            f"{name} yielded no record for {len(missing)} of {len(todo)} trials, such as "
+            f"{missing[0]}; yield a record for each of them",
             code="own_code",
         )
 
@@ -156,7 +156,7 @@ def trainer_records(
 def write_record(
     study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> None:
-    """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
+    """Write a trial's record atomically, or raise ParibusError for undeclared content."""
     with sealed_once(folder) as draft:
         tables, records = content_of(study, draft, declaration, record)
         for name, columns in tables.items():
@@ -211,20 +211,20 @@ def content_of(
 def _checked(
     study: Study, where: str, declaration: Declaration, record: TrialRecord
 ) -> tuple[dict[str, float | None], dict[str, np.ndarray]]:
-    """Return the scores (None if not finite) and the item scores, each keyed by metric.
+    """Validate a record, and return its scores (None if not finite) and its item scores.
 
-    Raises ParibusError if anything is undeclared or inconsistent.
+    Both are keyed by metric. Raises ParibusError if anything is undeclared or inconsistent.
     """
     metrics = [metric.name for metric in declaration.metrics]
     for names, declared, what in (
-        (record.scores, metrics, "scores of"),
-        (record.items, declaration.by_item, "items, not in by_item, of"),
+        (record.scores, metrics, "score"),
+        (record.items, declaration.by_item, "by_item metric"),
         (record.controls, declaration.controls, "control"),
     ):
         for name in names:
             if name not in declared:
                 known = nearest(name, list(declared))
-                raise ParibusError(f"{where}: {what} '{name}', which is not declared: {known}")
+                raise ParibusError(f"{where}: {what} '{name}' is not declared; {known}")
     for endpoint in study.judged:
         if endpoint.metric not in record.scores:
             raise ParibusError(
@@ -234,23 +234,23 @@ def _checked(
     at, n_steps = record.diverged_at, len(record.losses)
     if at is not None and not 0 <= at < (n_steps or math.inf):
         raise ParibusError(
-            f"{where}: diverged_at = {at} must be one of the {n_steps} steps, counted from 0"
+            f"{where}: diverged_at = {at} is not the 0-based index of one of {n_steps} steps"
         )
-    with blamed(where, "scores, seconds and items are numbers, items of one length"):
+    with blamed(where, "use numbers for scores, seconds and items, and equal numbers of items"):
         if any(isinstance(value, bool | str) for value in record.scores.values()):
             raise TypeError("a score is a Boolean or a string")
         scores = {name: float(value) for name, value in record.scores.items()}
         items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}
         if items and np.stack(list(items.values())).ndim != 2:
-            raise ValueError("the item scores of a metric must be a flat list with one per item")
+            raise ValueError("item scores must be a flat list, with one score per item")
         if not 0 <= (record.seconds or 0.0) < math.inf:
-            raise ValueError(f"seconds = {record.seconds}")
+            raise ValueError(f"seconds = {record.seconds} is negative or not finite")
     for name, values in items.items():
         score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan
         if not math.isclose(score, mean, rel_tol=1e-9, abs_tol=1e-12):
             raise ParibusError(
                 f"{where}: '{name}' is {score}, but the mean of its items is {mean}; return the "
-                "mean as its score, or remove it from by_item"
+                "mean as the score, or remove the metric from by_item"
             )
     return {k: v if math.isfinite(v) else None for k, v in scores.items()}, items
 
@@ -261,7 +261,7 @@ def runner_of(trainer: str) -> type[Runner]:
 
 
 class TrainerRunner(Runner):
-    """Runner of studies whose trainer returns records: a program, finished runs or custom code."""
+    """Runner for studies of external programs, finished runs or custom trainers."""
 
     def __init__(self, context: Context | None, trainer: Any = None) -> None:
         super().__init__(context)
@@ -269,7 +269,7 @@ class TrainerRunner(Runner):
 
     @staticmethod
     def warm_up() -> None:
-        """Import the modules that trials of a program need."""
+        """Import the modules that trials of external programs need."""
         provided("trainer", COMMAND)
 
     def slots(self) -> int:
@@ -283,7 +283,7 @@ class TrainerRunner(Runner):
         return max(1, len(gpus()) // n_gpus)
 
     def execute(self, task: Task) -> None:
-        """Run the trials of a task and seal their records."""
+        """Run the trials of a task and write their records."""
         folder, order = ResultsFolder(Path(task.home)), self.context.order
         study = study_of(order, folder.path)
         self._declare(study, ResultsFolder(Path(order.results)))
@@ -296,7 +296,7 @@ class TrainerRunner(Runner):
         self.declaration = declared_by(study, self.trainer)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
-        """Return the study, with a second stage if its folder has registered one."""
+        """Return the study, extended by the second stage if one is registered."""
         self._declare(study, folder)
         study = extended(study, folder)
         folder.require_same(study)
@@ -307,7 +307,7 @@ class TrainerRunner(Runner):
         return study
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
-        """Register the trainer's declaration."""
+        """Register the study with its trainer's declaration."""
         if study.trainer == COMMAND:
             self.trainer.require_unchanged(study, folder, study.arms)
         declaration = declared_by(study, self.trainer)
@@ -319,14 +319,14 @@ class TrainerRunner(Runner):
         return study
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Record in the ledger that the test text is opened, and seal the entry."""
+        """Record in the ledger that the test text is opened, and copy the entry to the results."""
         registered = read_registration(folder) or {}
         if parts_of(study, registered, "test") and not folder.has_sealed(LEDGER):
             folder.seal(LEDGER, open_in_ledger(folder, study, is_begun=True))
         super().begin(study, folder)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
-        """Return a task for each trial, in the order of seeds."""
+        """Create one task per trial, ordered as in the study."""
         place = {trial: f"{k:05d}" for k, trial in enumerate(study.trials)}
         tasks = []
         for arm, seed in todo:
@@ -335,7 +335,7 @@ class TrainerRunner(Runner):
         return tasks
 
     def run_trials(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Let the trainer run the unfinished trials, and seal each record."""
+        """Run the unfinished trials with the trainer, and write each record."""
         todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
         trainer = self.trainer
         if hasattr(trainer, "into"):  # it writes more than its records
@@ -358,7 +358,7 @@ class TrainerRunner(Runner):
         keys = [name for name in declared if declared[name] != registered.get(name, declared[name])]
         if keys:
             raise ParibusError(
-                f"trainer '{study.trainer}' differs from the registered one: its {keys[0]} "
-                "changed; restore it, or choose another folder with --results",
+                f"trainer '{study.trainer}' differs from the registered one in its {keys[0]}; "
+                "restore it, or choose another folder with --results",
                 code="changed",
             )

@@ -1,8 +1,8 @@
 """Logging to Weights & Biases: `paribus run STUDY --wandb`.
 
-The project is named after the study and the group after the arm. The config holds the arm's
-settings. `WANDB_MODE=offline` keeps everything on this machine, in the folder `wandb` inside the
-results folder. `wandb login` and the environment variables of wandb work as usual.
+The project is named after the study and the group after the arm. The config contains the arm's
+settings. `WANDB_MODE=offline` stores everything locally, in the folder `wandb` inside the results
+folder. `wandb login` and wandb's environment variables work as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP = "step"
 
 
 class WeightsAndBiases:
-    """Logger of trials as wandb runs: the live loss, then every step, probe and score.
+    """Logger of trials as wandb runs, with live losses, steps, probes and scores.
 
     If wandb fails, logging stops and the study continues.
     """
@@ -35,8 +35,8 @@ class WeightsAndBiases:
         """Log an event, such as training steps or finished trials.
 
         Args:
-            event: an event that a worker reported.
-            home: the results folder of the trials.
+            event: event reported by a worker.
+            home: results folder of the trials.
         """
         if self._is_broken or event["event"] not in ("trained", "finished"):
             return
@@ -70,7 +70,7 @@ class WeightsAndBiases:
         self._runs.pop((arm, seed)).finish()
 
     def _write(self, arm: str, seed: int, step: int, values: dict[str, float | None]) -> None:
-        """Log the values at a step, except None. The first call starts the trial's wandb run."""
+        """Log all values except None at a step, and start the trial's wandb run if necessary."""
         if (arm, seed) not in self._runs:
             setting = self._study.setting(arm).model_dump(mode="json")
             run = self._runs[arm, seed] = wandb.init(

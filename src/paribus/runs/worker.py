@@ -1,21 +1,22 @@
-"""A worker, which claims tasks from a queue, does each in a child process, and then exits.
+"""Worker process, which claims tasks from a queue and runs each one in a child process.
 
     python -P -m paribus.runs.worker FOLDER [--name NAME] [--token TOKEN] [--parent PID]
 
 FOLDER is a results folder or a queue (`paribus.runs.queue`). A worker with a parent stops when the
-parent dies. Any number of workers may share a queue, on any machines that see the folder. When no
-task is left, a worker determines the next stage (`paribus.runs.advance`), also in a child process.
+parent dies. Any number of workers may share a queue, on all machines that can access the folder.
+When no tasks are left, a worker determines the next stage (`paribus.runs.advance`), also in a child
+process.
 
-On Linux, the started process forks the worker and only guards it. If the worker is killed, the
-guard kills the processes that were left behind.
+On Linux, the started process forks the worker and only monitors it. If the worker is killed, the
+monitoring process kills the worker's remaining descendants.
 
 The worker imports the modules that trials need and computes nothing itself. Children can therefore
-be forked from it in milliseconds, and each is as clean as a new interpreter. The standard library's
-forkserver would run `__main__` again, and it could not import more modules later, as this worker
-does. Where a GPU may be used, children are new interpreters: drivers do not survive a fork.
+be forked in milliseconds, and each is as clean as a new interpreter. The standard library's
+forkserver would run `__main__` again, and could not import more modules later, as this worker does.
+If a GPU may be used, children are new interpreters, because GPU drivers do not survive a fork.
 
-On SIGTERM or SIGUSR2, which schedulers send before they end a job, children write checkpoints and
-stop. The worker then releases their claims and exits.
+On SIGTERM or SIGUSR2, which schedulers send before they terminate a job, children write checkpoints
+and stop. The worker then releases their claims and exits.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Stop(BaseException):
 
 @dataclass
 class Child:
-    """A child process and its task."""
+    """Child process and its task."""
 
     task: Task
     slot: int
@@ -69,7 +70,7 @@ class Child:
 
 
 class Worker:
-    """A worker that does the tasks in one queue."""
+    """Worker that runs the tasks in a queue."""
 
     def __init__(
         self, queue: Queue, order: Order, name: str, runner: type[Runner], parent: int
@@ -86,7 +87,7 @@ class Worker:
         self._helpers: set[int] = set()
 
     def work(self) -> None:
-        """Do tasks until the run is finished or has failed."""
+        """Run tasks until the run is finished or has failed."""
         while not self.queue.is_over:
             if self.parent and os.getppid() != self.parent:
                 raise Stop
@@ -111,9 +112,9 @@ class Worker:
             self._wait()
 
     def _claim(self) -> Task | None:
-        """Claim and return the next task, or None if none exists.
+        """Claim and return the next task, or return None if there is none.
 
-        If no tasks are left, the next one determines the next stage.
+        If the queue is empty and all children are idle, the task is to determine the next stage.
         """
         names = self.queue.names()
         for name in names:
@@ -133,7 +134,7 @@ class Worker:
         return Task(ADVANCE, ADVANCE, "while the next trials were prepared", "")
 
     def _take_over(self) -> None:
-        """Release tasks whose worker has died or does not respond."""
+        """Release the claims of workers that have died or do not respond."""
         own = {child.task.id for child in self.children}
         for name, record in self.queue.claims().items():
             if name in own or not (end := self.queue.abandoned(name, self.name, self.stale)):
@@ -158,7 +159,7 @@ class Worker:
             self._helpers = processes.children() - {process.pid or 0}
 
     def _wait(self) -> None:
-        """Wait until a child ends, for at most POLL_SECONDS."""
+        """Wait up to POLL_SECONDS for a child to exit, and handle all exited children."""
         if self.children:
             connection.wait([child.process.sentinel for child in self.children], POLL_SECONDS)
         else:
@@ -173,7 +174,7 @@ class Worker:
             self._settle(child)
 
     def _settle(self, child: Child) -> None:
-        """Finish or release the task of a child that has ended."""
+        """Finish or release the task of a child that has exited."""
         child.process.join()
         code, task = child.process.exitcode or 0, child.task
         siblings = {sibling.process.pid or 0 for sibling in self.children}
@@ -190,17 +191,17 @@ class Worker:
         self._count_death(task.id, self.name, how, f"{task.doing}{last}")
 
     def _count_death(self, name: str, worker: str, how: str, doing: str) -> None:
-        """Release a task whose worker died. Fail the run if too many workers died on it."""
+        """Release the task of a dead worker, and fail the run after too many deaths."""
         n, words = self.queue.release_dead(name, worker), f"{how} {doing}".strip()
         if n > self.retries:
-            self.queue.fail(f"{words}; finished trials are kept: run again to continue")
+            self.queue.fail(f"{words}; run again to continue (finished trials are kept)")
         elif n:
-            again = f"{words}; starting it again ({n} of {self.retries})"
+            again = f"{words}; restarting the task (retry {n} of {self.retries})"
             self.queue.report(self.name, {"event": "warning", "words": again})
 
 
 def be_child(runner: type[Runner], context: Context, task: Task, log: Path, parent: int) -> None:
-    """Do a task in this child process, then exit."""
+    """Run a task in this child process, then exit."""
     processes.tie_to(parent)
     processes.adopt_orphans()
     gc.freeze()
@@ -235,18 +236,18 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
 
 
 def _failure(task: Task, error: BaseException) -> str:
-    """Return a one-line message that says why a task failed."""
+    """Format the error of a failed task as a one-line message."""
     if isinstance(error, ParibusError):
         return str(error)
     words = f"{type(error).__name__}: {error}".removesuffix(": ")
     if not isinstance(error, Exception):  # such as SystemExit, raised by a user's code
         return (
-            f"custom code ended the process {task.doing}: {words}; finished trials are kept: fix "
-            "it and run again"
+            f"custom code exited the process {task.doing}: {words}; fix the code and run again "
+            "(finished trials are kept)"
         )
     return (
-        f"a worker failed {task.doing}: {words}; finished trials are kept. This is a defect of "
-        "paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where"
+        f"a worker failed {task.doing}: {words}; this is a bug in paribus or in a custom module. "
+        "Set PARIBUS_TRACEBACK=1 to see the traceback (finished trials are kept)"
     )
 
 
@@ -258,7 +259,7 @@ class Reporting(logging.Handler):
         self._context = context
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report a warning. A record with the attribute `once` is shown only once per run."""
+        """Report a log record as a warning event, shown once per run for equal `once` values."""
         self._context.report("warning", words=record.getMessage(), once=getattr(record, "once", ""))
 
 
@@ -275,8 +276,8 @@ def main(arguments: list[str]) -> int:
         queue = Queue.of(options.folder)
     if not queue.exists:
         print(
-            f"{options.folder} contains no run: either it is over, or {platform.node()} does not "
-            "see the folder; if so, choose a shared one with --results",
+            f"{options.folder} contains no active run: the run has ended, or {platform.node()} "
+            "cannot access the folder; in the second case, choose a shared folder with --results",
             file=sys.stderr,
         )
         return 1

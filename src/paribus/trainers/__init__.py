@@ -1,1 +1,1 @@
-"""Built-in trainers besides the engine: external programs, and finished runs."""
+"""Trainers that do not use the built-in engine, for external programs and finished runs."""

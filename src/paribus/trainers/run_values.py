@@ -1,6 +1,6 @@
-"""Speeds, sizes and findings derived from the values and curves of compared runs.
+"""Speeds, model sizes and warnings derived from the values and curves of compared runs.
 
-Findings are, for example, repeated values or different last steps.
+Warnings concern, for example, repeated values or different numbers of steps.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PLANNED = "planned_steps"
 
 
 def speeds_of(runs: Sequence[Run]) -> list[float | None]:
-    """Return each run's speed from its logs, or None for a run that logged none.
+    """Return each run's logged speed, or None for runs that logged none.
 
-    The speed is the first logged rate, or else the inverse of the first logged time. Its unit is
-    the one in the files.
+    The speed is the first logged rate, or else the inverse of the first logged time, in the units
+    of the files.
     """
     names = list(dict.fromkeys(n for run in runs for n in (*run.curves, *run.facts)))
     for pattern, power in ((RATE, 1), (TIME, -1)):
@@ -37,15 +37,16 @@ def speeds_of(runs: Sequence[Run]) -> list[float | None]:
 
 
 def sizes_of(run: Run) -> dict[str, float]:
-    """Return the model sizes that a run states, such as `parameters`, in the units of the files."""
+    """Return a run's logged model sizes, such as `parameters`, in the units of the files."""
     measured = {find_size(name): _measured(run, name) for name in (*run.curves, *run.facts)}
     return {size: value for size, value in measured.items() if size and value}
 
 
 def _measured(run: Run, name: str) -> float | None:
-    """Return a positive value of a run's curve or fact `name`, or None if none exists.
+    """Return the positive value of a run's curve or setting `name`, or None if it has none.
 
-    The value of a curve is its mean, or its last value if it always increases, as total seconds do.
+    The value of a curve is its mean, or its last value if it always increases, as elapsed time
+    does.
     """
     value = run.facts.get(name)
     if name in run.curves:
@@ -56,12 +57,12 @@ def _measured(run: Run, name: str) -> float | None:
 
 
 def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Finding]:
-    """Yield findings about the values and curves of `score` in the compared runs.
+    """Yield warnings about suspicious values and curves of `score` in the compared runs.
 
     Args:
-        arms: the runs, keyed by arm.
-        score: the score that decides.
-        at_step: the step at which the runs are compared, or None for the last one.
+        arms: runs, keyed by arm.
+        score: name of the primary score.
+        at_step: step at which the runs are compared, or None for the last step.
     """
     every = list(chain(*arms.values()))
     n_runs = plural(len(every), "run")
@@ -111,12 +112,12 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
 
 
 def _end(run: Run, score: str) -> float:
-    """Return the last step of a run's score curve, or of the run if it has no such curve."""
+    """Return the last step of a run's score curve, or the run's logged number of steps."""
     return run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
 
 
 def _number(run: Run, name: str) -> float:
-    """Return a run's fact if it is a number, or NaN otherwise."""
+    """Return a run's setting `name` if it is a number, or NaN otherwise."""
     value = run.facts.get(name)
     return value if is_number(value) else math.nan
 

@@ -1,4 +1,4 @@
-"""The trainer `runs`, which reads finished runs from logs and tables instead of training."""
+"""Trainer `runs`, which reads finished runs from logs and tables instead of training."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ SPENT = {"tokens": TOKENS, "seconds": TIME}
 
 
 class Runs:
-    """A trainer that reads finished runs from the files that a study names.
+    """Trainer that reads finished runs from the files listed in a study.
 
     Args:
-        results: the results folder.
-        reading: runs that were read already, used instead of the files.
-        selection: runs that were selected already.
+        results: results folder.
+        reading: runs that are already loaded; if None, the files are read.
+        selection: selected runs; if None, they are selected from `reading`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Runs:
         self.judged = set[str]()  # files with runs that are recorded now
 
     def declare(self, study: Study) -> Declaration:
-        """Declare the study's scores."""
+        """Declare the study's scores as metrics."""
         scores = section_of(study).scores
         return Declaration(
             tuple(declared(study).values()),
@@ -72,12 +72,12 @@ class Runs:
         )
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Yield each trial with its record. Raises ParibusError if a run is missing."""
+        """Yield each trial with its record, or raise ParibusError if a run is missing."""
         section, score = section_of(study), study.primary.metric
         labels = {arm: study.setting(arm).runs.label for arm in study.arms}
         if self.reading is None:
             if not section.paths:
-                raise ParibusError(f"study '{study.name}' names no files to read; set runs.paths")
+                raise ParibusError(f"study '{study.name}' lists no files to read; set runs.paths")
             paths, scores = paths_of(study), scores_of(study)
             self.reading = read(paths, section=section, scores=scores, needed=False)
         if self.selection is None:
@@ -117,7 +117,7 @@ class Runs:
             yield trial, _record(study, run, spent, speeds[place])
 
     def digests(self) -> dict[str, str]:
-        """Return the digests of the files that were read, keyed by path relative to the results."""
+        """Return the digests of the files read, keyed by path relative to the results folder."""
         return {
             Path(os.path.relpath(path, self.home)).as_posix(): file_digest(Path(path))
             for path in (self.reading.paths if self.reading else ())
@@ -127,13 +127,13 @@ class Runs:
     def describe(
         self, registered: Mapping[str, Any] | None, before: RunsRecord | None, *, is_kept: bool
     ) -> RunsRecord:
-        """Return the record of which files were read, refused or skipped.
+        """Return a record of the files that were read, refused or skipped.
 
         Args:
-            registered: the registration that preceded the runs, or None.
-            before: the record of the first stage, whose files are not read again, or None.
-            is_kept: whether the results are kept. If so, the record includes the digests of the
-                files, which show later whether they changed.
+            registered: registration that preceded the runs, or None.
+            before: record of the first stage, whose files are not read again, or None.
+            is_kept: whether results are written to disk. If so, the record includes the digests of
+                the files, so that later changes can be detected.
         """
         reading, selection = self.reading, self.selection
         assert reading is not None and selection is not None  # as trials were recorded
@@ -158,12 +158,12 @@ class Runs:
 
 
 def scores_of(study: Study) -> list[str]:
-    """Return the names of the study's scores, the primary one first."""
+    """Return the names of the study's scores, starting with the primary score."""
     return list(dict.fromkeys([study.primary.metric, *section_of(study).scores]))
 
 
 def paths_of(study: Study) -> list[str]:
-    """Return the paths in `runs.paths`, with their labels, joined to the study's folder."""
+    """Return the labelled paths in `runs.paths`, resolved against the study's folder."""
     labelled = map(split_label, section_of(study).paths)
     joined = [(label, str(study.folder / path)) for label, path in labelled]
     return [f"{label}={path}" if label else path for label, path in joined]
@@ -172,7 +172,8 @@ def paths_of(study: Study) -> list[str]:
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
     """Return an arm's runs, keyed by study seed.
 
-    Runs without seeds get the study's seeds in file order. Runs with other seeds are excluded.
+    Runs without seeds are assigned the study's seeds in file order. Runs with other seeds are
+    excluded.
     """
     seeds = [seed_of(run, section_of(study)) for run in runs]
     absent = study.arm_facts(arm).absent
@@ -183,10 +184,10 @@ def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
 
 
 def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ParibusError if runs were scored on different items.
+    """Raise ParibusError if runs were scored on different evaluation items.
 
-    If a score is judged by item, every run needs items. For other scores, only runs with known
-    items are checked.
+    A score compared by item requires items in every run. For other scores, only runs with items
+    are checked.
     """
     for name, score in section_of(study).scores.items():
         known = [run for run in runs if score.by_item or run.items.get(name)]
@@ -194,7 +195,7 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
             first, own = (each.items.get(name, {}).keys() for each in (known[0], run))
             if differ := first ^ own:
                 why = f"{run.source} and {known[0].source} have different items for {name}, such as"
-                why += f" '{min(differ)}' ({len(own)} and {len(first)}); compare the same items"
+                why += f" '{min(differ)}' ({len(own)} and {len(first)}); use the same items"
                 raise ParibusError(why, code="incomparable")
 
 
@@ -226,10 +227,10 @@ def _record(
 
 
 def spent_by(run: Run, score: str, name: str) -> np.ndarray:
-    """Return the budget that a run had spent at each point of its `score` curve.
+    """Return the cumulative budget of a run at each point of its `score` curve.
 
-    Returns an empty array if the budget is unknown. `name` is the endpoint, such as
-    `steps_to_target`, which determines the budget: steps, tokens or seconds.
+    Returns an empty array if the budget is unknown. The endpoint `name`, such as `steps_to_target`,
+    determines the unit of the budget: steps, tokens or seconds.
     """
     budget = name.removesuffix(TO_TARGET)
     steps = run.curves[score][:, 0] if score in run.curves else np.array([])
@@ -244,10 +245,10 @@ def spent_by(run: Run, score: str, name: str) -> np.ndarray:
 
 
 def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[float, bool]]]:
-    """Return each run's budget to reach the target, keyed by endpoint such as `steps_to_target`.
+    """Return the budget that each run needed to reach the target, keyed by endpoint.
 
-    A run that misses the target within the budget that all runs had gets this budget and the flag
-    True (censored).
+    Values are (budget, is_censored) pairs. A run is censored if it does not reach the target within
+    the smallest budget of all runs, which is then its value.
     """
     score, target = study.primary.metric, section_of(study).target
     if target is None:  # a score of such a name is one of the files
@@ -269,16 +270,16 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
 
 @dataclass(frozen=True)
 class MemoryTrial(TrialFolder):
-    """A trial whose tables and JSON records stay in memory. Nothing is written or sealed."""
+    """Trial whose tables and JSON records are stored only in memory."""
 
     content: Any = None
 
     def read_json(self, name: str) -> Any:
-        """Return the JSON record `name`."""
+        """Return the JSON record called `name`."""
         return self.content[1][name]
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return the table `name`, or an empty table if it does not exist."""
+        """Return the table called `name`, or an empty table if it does not exist."""
         if (kept := self.content[0].get(name)) is None:
             return _empty_table(name)
         return pa.table({key: column(own) for key, own in kept.items() if key in (columns or kept)})
@@ -301,12 +302,12 @@ def judge_runs(
 
     Args:
         study: the study.
-        results: the results folder, or None for the default.
-        reading: runs that were read already, used instead of the files that the study names.
-        selection: runs that were selected already.
-        is_kept: whether to write the trials to the folder; if not, they stay in memory.
+        results: results folder, or None for the default.
+        reading: runs that are already loaded; if None, the study's files are read.
+        selection: selected runs; if None, they are selected from `reading`.
+        is_kept: whether to write the trials to the folder; if False, they stay in memory.
 
-    Raises ParibusError on bad input, or if the folder contains a verdict on different files.
+    Raises ParibusError for invalid input, or if the folder contains a verdict on other files.
     """
     folder = results_folder(study, results)
     folder.require_home()
@@ -339,7 +340,7 @@ def judge_runs(
             known, why = set(before.sha256.values()), folder.runs_changed()
             new = [path for path, digest in trainer.digests().items() if digest not in known]
             if known and new:
-                why = why or f"{folder.path} holds a verdict that did not include {new[0]}"
+                why = why or f"{folder.path} contains a verdict without {new[0]}"
             if why:
                 ways = "restore the judged files, or store a new verdict in another folder"
                 raise ParibusError(f"{why}; {ways} with --results", code="changed")

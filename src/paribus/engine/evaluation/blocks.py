@@ -1,8 +1,8 @@
-"""Sums over blocks of held-out text, for inference about new text.
+"""Per-block sums of token scores on held-out text, for inference about new text.
 
 A text is divided into items. If it has at least LEAST_DOCUMENTS documents, the items are documents,
-and claims about new text are claims about new documents. Otherwise the items are windows. Adjacent
-windows are not independent, so the statistics join them into contiguous blocks
+and results generalize to new documents. Otherwise, the items are windows. Adjacent windows are not
+independent, so the statistics join them into contiguous blocks
 (`paribus.statistics.contiguous_blocks`). With more than MOST_BLOCKS items, adjacent items share a
 block: item i of n is in block i * MOST_BLOCKS // n, so block sizes differ by at most one. Blocks of
 documents depend neither on seq_len nor on the tokenizer.
@@ -31,18 +31,18 @@ SUMS: dict[str, tuple[str, type, str]] = {
     "characters": ("characters", np.int64, "characters"),
     "bytes": ("bytes", np.int64, "n_bytes"),
 }
-"""Columns that are summed over each block: {name: (unit, type, attribute of `Predictions`)}."""
+"""Columns summed within each block: {name: (unit, dtype, attribute of `Predictions`)}."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """Division of a text into blocks.
+    """Assignment of a text's tokens to blocks.
 
     Attributes:
         kind: whether items are documents or windows.
         items: number of items.
         seq_len: number of tokens in a window.
-        ends: positions of end-of-document tokens, except that of the last document.
+        ends: positions of end-of-document tokens, excluding the end of the last document.
     """
 
     kind: Kind
@@ -55,9 +55,9 @@ class Division:
         """Divide a text into blocks.
 
         Args:
-            tokens: [N + 1] token ids, of which the first is not predicted.
+            tokens: [N + 1] token ids; the first one is context only.
             seq_len: number of tokens in a window.
-            end: id of the end-of-document token, or None.
+            end: id of the end-of-document token, or None if the tokenizer has none.
         """
         n, ends, place = len(tokens) - 1, [np.zeros(0, np.int64)], 1
         # What ends with the last token begins no other document.
@@ -71,20 +71,20 @@ class Division:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks."""
+        """Number of blocks, at most MOST_BLOCKS."""
         return min(self.items, MOST_BLOCKS)
 
     @property
     def record(self) -> dict[str, str | int]:
-        """Summary of the division, as stored in the records."""
+        """Kind of the items, and numbers of items and blocks, as stored in trial records."""
         return {"kind": self.kind, "items": self.items, "blocks": self.n_blocks}
 
     def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:
-        """Return the sum of each column over the tokens in each block, [n_blocks] per column.
+        """Sum each column within each block, and return one [n_blocks] array per column.
 
         Args:
-            place: position of the first token in the columns, at least 1.
-            columns: values of consecutive tokens; None counts the tokens.
+            place: position of the columns' first token in the text, at least 1.
+            columns: per-token values; None counts the tokens instead.
         """
         places = place + np.arange(max(len(column) for column in columns if column is not None))
         if self.kind == "document":

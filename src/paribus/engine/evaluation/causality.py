@@ -1,16 +1,16 @@
 """Causality test: predictions must not depend on later tokens or on other rows.
 
-A model that sees a token before it predicts it has a lower loss, and no control of data, seeds or
-budget detects that. The test changes tokens and compares the predictions that must stay the same:
-those before a changed token, and those of other rows of the batch. It compares logits rather than
-gradients, because a path without a gradient (a rounding, an argmax) counts too. Logits are compared
-as log-probabilities, because a constant added to all of them changes no prediction.
+A model that can see the token it should predict has a lower loss, even if data, seeds and budget
+are controlled. The test changes tokens, and checks that predictions before the changed tokens and
+in other rows of the batch stay the same. It compares logits rather than gradients, because leaks
+through non-differentiable operations (rounding, argmax) count too. Logits are compared as
+log-probabilities, because adding a constant to all logits changes no prediction.
 
 With equal shapes, a kernel sums in the same order and masked values add exactly zero, so logits are
 bit-equal. Some operations, such as a convolution by FFT, are causal only up to rounding, and
 decoding with a cache uses different kernels; see `tolerance`.
 
-This is a test with many random cases, not a proof. Axes: B batch, T time, V vocabulary.
+This is a randomized test, not a proof. Axes: B batch, T time, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from paribus.rng import stream
 
 CAUSES = {
     "other rows": "logits depend on other rows of the batch; compute each row independently",
-    "later tokens": "logits depend on tokens after it; use only tokens up to this position",
+    "later tokens": "logits depend on tokens after position t; use only tokens up to t",
 }
 MOST_ROWS, MOST_TOKENS = 16, 2**10  # of a batch, of at least two rows
 LEAST_PLACES = 16  # positions from which tokens are changed
@@ -46,9 +46,9 @@ CEILING = 1e-3  # nats: no larger difference passes as rounding in float32
 
 
 class NotCausalError(ParibusError):
-    """Error raised if a log-probability depends on a token that it must not depend on.
+    """Raised if a model's predictions depend on later tokens or on other rows of the batch.
 
-    `nats` is the change of the log-probability.
+    `nats` is the largest observed change of a log-probability, in nats.
     """
 
     def __init__(self, words: str, nats: float) -> None:
@@ -57,11 +57,11 @@ class NotCausalError(ParibusError):
 
 
 class Reading(NamedTuple):
-    """Result of a causality test that passed.
+    """Result of a passed causality test.
 
     Attributes:
-        nats: largest difference of a log-probability; 0 if logits were bit-equal.
-        positions: share of the positions in a window at which a change of tokens started.
+        nats: largest change of a log-probability, in nats; 0 if logits were bit-equal.
+        positions: fraction of the window's positions from which tokens were changed.
     """
 
     nats: float
@@ -71,10 +71,10 @@ class Reading(NamedTuple):
 def tolerance(setting: Setting) -> float:
     """Return the largest log-probability difference that counts as rounding, in nats.
 
-    This is 2 LARGE_LOGIT eps (n_layer + 1) sqrt(K), at most CEILING. Each block and the head end in
-    a sum of at most K products, whose rounding errors add up like a random walk (Higham & Mary
-    2019, SIAM J. Sci. Comput. 41(5)) and propagate through the residual stream; log-softmax rounds,
-    too.
+    This is min(2 LARGE_LOGIT eps (n_layer + 1) sqrt(K), CEILING). Each block and the head end in a
+    sum of at most K products, whose rounding errors accumulate like a random walk (Higham & Mary
+    2019, SIAM J. Sci. Comput. 41(5)) and propagate through the residual stream. Log-softmax adds
+    rounding errors of its own.
     """
     model = setting.model
     longest = max(model.mlp.ratio * model.d_model, setting.data.seq_len)
@@ -86,7 +86,7 @@ def require_causal(where: str, model: GPT, setting: Setting, dataset: Dataset) -
     """Check that a model is causal on held-out windows, with and without a key-value cache.
 
     `where` names the model in error messages. Large weights, as after a large learning rate,
-    amplify float32 rounding, so a model that fails is tested again in float64 if possible. Raises
+    amplify float32 rounding, so a failing model is retested in float64 if possible. Raises
     NotCausalError if the model is not causal.
     """
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
@@ -124,13 +124,13 @@ def require_no_leak(
     """Check that log-probabilities do not depend on other rows or on later tokens.
 
     First, all rows but one are replaced. Then, each row is replaced from a random position on;
-    positions are drawn without replacement. Global generators have a different seed in each call of
-    `read`, so random predictions fail, too.
+    positions are sampled without replacement. Every call of `read` starts from a different global
+    random seed, so random predictions fail, too.
 
     Args:
         read: maps token ids [B, T] to logits [B, T, V].
-        tokens_BT: token ids to change.
-        setting: setting of the model.
+        tokens_BT: original token ids; changed copies are compared with them.
+        setting: configuration of the model.
         vocab_size: number of token ids, V.
         where: name of the model in error messages.
 
@@ -156,7 +156,7 @@ def require_no_leak(
                 raise NotCausalError(
                     f"{where}{_named_modules(setting)} is not causal: at position t = "
                     f"{int((difference_T > allowed).nonzero()[0])}, in evaluation mode, "
-                    f"log-probabilities change by {seen:.3g} nats (rounding explains "
+                    f"log-probabilities change by {seen:.3g} nats (rounding explains at most "
                     f"{allowed:.1g}), because {CAUSES[cause]}",
                     seen,
                 )
@@ -165,11 +165,11 @@ def require_no_leak(
 
 @torch.no_grad()
 def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
-    """Raise NotCausalError if logits with a key-value cache differ from those without."""
+    """Raise NotCausalError if logits differ between decoding with and without a cache."""
     T = tokens_BT.shape[1]
     where = f"{where}{_named_modules(setting)}"
     advice = (
-        "a part with cached = True must accept the cache as an argument "
+        "make every module with cached = True accept the cache as an argument "
         "(see paribus.engine.model.parts)"
     )
     with blamed(f"{where} fails with a key-value cache", advice):
@@ -181,8 +181,8 @@ def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT
     if largest > tolerance(setting):
         raise NotCausalError(
             f"{where}: log-probabilities with and without a key-value cache differ by "
-            f"{largest:.3g} nats, so decoding would be wrong; correct the part with cached = True, "
-            "or remove cached = True",
+            f"{largest:.3g} nats, so decoding would be wrong; fix the module that sets "
+            "cached = True, or remove cached = True",
             largest,
         )
 
@@ -190,8 +190,8 @@ def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT
 def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
     """Return the largest log-probability difference at each position, [T], in nats.
 
-    Below -NEAR, differences are relative to the log-probability, because a masking logit of -1e9
-    rounds by 64. Two NaN or two equal infinities count as equal.
+    For log-probabilities below -NEAR, differences are relative, because float32 values near a
+    masking logit of -1e9 are 64 apart. Two NaN or two equal infinities count as equal.
     """
     if torch.equal(ours_TV, theirs_TV):
         return torch.zeros(len(ours_TV))
@@ -205,14 +205,14 @@ def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
 
 
 def _named_modules(setting: Setting) -> str:
-    """Return the custom modules in parentheses, for messages, or "" if no module is custom."""
+    """Format the custom modules for messages as " (...)", or as "" if there are none."""
     named = [f"model.modules.{s} = '{path}'" for s, path in setting.model.modules.named.items()]
     return f" ({', '.join(named)})" if named else ""
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and PyTorch, and restore them on exit."""
+    """Seed Python's, NumPy's and PyTorch's global generators, and restore their state on exit."""
     python, numpy = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):

@@ -1,4 +1,4 @@
-"""Evaluation on held-out text: all measures in one pass, or only the loss."""
+"""Evaluation of a model on held-out text, with all measures or only the loss."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Evaluation:
     """Results of evaluating a model on held-out text.
 
     Attributes:
-        rows: rows of all measures. A part without tokens has no row. Values may be NaN or infinite.
+        rows: values of all measures, which may be NaN or infinite. Parts without tokens have none.
         division: division of the text into blocks.
-        blocks: sums over each block, [n_blocks], keyed by column of SUMS.
+        blocks: per-block sums, [n_blocks] each, keyed by column of SUMS.
     """
 
     rows: tuple[Row, ...]
@@ -41,9 +41,9 @@ class Evaluation:
 
     @property
     def scores(self) -> dict[str, float | int]:
-        """Scores on the whole text, keyed by measure.
+        """Scores on the whole text, keyed by measure name.
 
-        The sums behind loss and accuracy are included: `loss_sum_nats`, `correct`, `predicted`.
+        Also contains the totals `loss_sum_nats` (nats), `correct` and `predicted` (tokens).
         """
         totals = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
@@ -64,20 +64,20 @@ def evaluate_on(
     *,
     strict: bool = False,
 ) -> Evaluation:
-    """Evaluate a model on held-out tokens with all built-in measures and custom ones.
+    """Evaluate a model on held-out tokens with all built-in and the given custom measures.
 
-    Only the sums over each chunk of the text are kept. See `predict` for the windows, and for the
-    state that is restored.
+    Memory use does not grow with the text, because only sums over chunks are kept. See `predict`
+    for the windows and for the state that is restored afterwards.
 
     Args:
         model: maps token ids [W, T] to logits [W, T, V].
-        dataset: source of the tokenizer and of token classes.
-        tokens: [N + 1] token ids, of which the first is not predicted.
-        seq_len: maximum number of tokens in a context.
+        dataset: data set that provides the tokenizer and the token classes.
+        tokens: [N + 1] token ids; the first one is context only.
+        seq_len: maximum context length, in tokens.
         own: custom measures.
         precision: precision of matrix products.
         strict: whether to raise ParibusError if a custom measure fails. If False, the measure has
-            no rows, so that a mistake in it does not cost a trained trial.
+            no rows, so that a faulty measure does not waste a trained model.
     """
     tokenizer = dataset.tokenizer
     division = Division.of(tokens, seq_len, tokenizer.end_of_document)
@@ -91,7 +91,7 @@ def evaluate_on(
     predicted = predict(model, tokens, seq_len, of_token, precision)
 
     def tried(measure: Measure, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function`; if a custom measure fails and `strict` is False, return None."""
+        """Call `function`, but return None if a custom measure fails and `strict` is False."""
         try:
             return function(*args)
         except Exception as error:
@@ -100,7 +100,7 @@ def evaluate_on(
             if strict:
                 raise ParibusError(
                     f"measure '{measure.name}' failed with {type(error).__name__}: {error}; fix "
-                    "it, or remove it from evaluation.own",
+                    "the measure, or remove it from evaluation.own",
                     code="own_code",
                 ) from error
 
@@ -126,10 +126,11 @@ def evaluate_on(
 
 
 def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> float:
-    """Return the summed loss of `model` on tokens[1:] in nats, in evaluation mode.
+    """Return the total cross-entropy of `model` on tokens[1:] in nats, in evaluation mode.
 
     Windows of up to `seq_len` tokens do not overlap, and losses are summed in float64 in text
-    order. `predict` gives the same loss up to rounding. PyTorch's global generators are restored.
+    order. The result equals the loss from `predict` up to rounding. PyTorch's global generators are
+    restored.
     """
     device, nats = next(model.parameters()).device, 0.0
     windows = windows_per_batch(seq_len, vocab_size, device)

@@ -1,4 +1,4 @@
-"""Predictions of a model for held-out text, in one pass over chunks of the text.
+"""Per-token predictions of a model on held-out text, computed chunk by chunk.
 
 Every token of the text except the first is predicted exactly once, in non-overlapping windows (the
 last one may be shorter). Logits are kept only for a block that fits into a core's cache, and
@@ -45,7 +45,7 @@ class Predictions:
 
     Attributes:
         seq_len: number of tokens in a window.
-        start: index of the first prediction in the text, from 0.
+        start: 0-based index of the chunk's first prediction in the text.
         loss_nats: [N] float32, -log p of the actual token.
         correct: [N] bool, whether the actual token was the most probable one (the first one in case
             of ties; False if the loss is not finite).
@@ -54,7 +54,7 @@ class Predictions:
         token: [N] id of the actual token.
         token_class: [N] class of the token, as an index into `engine.data.TOKEN_CLASSES`.
         characters, n_bytes: [N] number of characters and of UTF-8 bytes in the token.
-        swept: [N] bool, whether the token was predicted at all temperatures.
+        swept: [N] bool, whether the token was evaluated at all temperatures.
         losses_at, confidences_at: [K, swept tokens] float32, loss and confidence at each softmax
             temperature T in `TEMPERATURES`, from logits / T.
     """
@@ -78,7 +78,7 @@ class Predictions:
 
     @property
     def position(self) -> np.ndarray:
-        """Index of each prediction in its window, [N]; prediction p is based on p + 1 tokens."""
+        """0-based index of each prediction in its window, [N]; prediction p uses p + 1 tokens."""
         return (self.start + np.arange(len(self))) % self.seq_len
 
 
@@ -91,21 +91,21 @@ def predict(
 ) -> Generator[Predictions, None, None]:
     """Yield the predictions of `model` for tokens[1:], with contexts of up to `seq_len` tokens.
 
-    After the last chunk, or when the iterator is closed, the training mode of each module and
+    After the last chunk, or when the generator is closed, the training mode of each module and
     PyTorch's global generators are restored.
 
     Args:
         model: maps token ids [W, T] to logits [W, T, V].
         tokens: [N + 1] token ids.
-        seq_len: maximum number of tokens in a context.
-        of_token: `token_class`, `characters` and `n_bytes` of each token id, [V].
+        seq_len: maximum context length, in tokens.
+        of_token: arrays `token_class`, `characters` and `n_bytes`, [V] each, indexed by token id.
         precision: precision of matrix products; everything after the logits uses float32.
 
     Raises ParibusError if there are fewer than two tokens.
     """
     if len(tokens) < 2:
         raise ParibusError(
-            f"the held-out text has {len(tokens)} tokens, but a prediction needs at least 2; use a "
+            f"the held-out text has {len(tokens)} tokens, but evaluation needs at least 2; use a "
             "longer text",
             code="too_few",
         )
@@ -149,7 +149,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
-    """Return the number of windows to evaluate in a batch on `device`."""
+    """Return the number of windows per evaluation batch on `device`."""
     wanted = CPU_BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
     return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted // seq_len), 1)
 
@@ -157,7 +157,7 @@ def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> in
 def text_batches(
     tokens: Tokens, seq_len: int, windows: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (inputs, targets), [W, T] int64 each, such that each of tokens[1:] is a target once."""
+    """Yield batches (inputs, targets), [W, T] int64 each; targets cover tokens[1:] exactly once."""
     n = len(tokens) - 1
     n_full = n // seq_len * seq_len
     step = seq_len * windows
@@ -172,7 +172,7 @@ def text_batches(
 def _scores(
     model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_N: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the columns of `Predictions` for a batch of windows, as arrays keyed by name."""
+    """Compute the columns of `Predictions` for a batch of windows, keyed by column name."""
     device = next(model.parameters()).device
     logits_NV = model(torch.from_numpy(inputs_WT).to(device)).flatten(0, 1)
     targets_N = torch.from_numpy(targets_WT).to(device).flatten()
@@ -199,7 +199,7 @@ def _scores(
 
 
 def _log_probabilities(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-probabilities [N, V], target losses [N] and highest probabilities [N]."""
+    """Return log-probabilities [N, V], losses of the targets [N], and confidences [N]."""
     log_p_NV = logits_NV.log_softmax(dim=-1)
     loss_N = -log_p_NV.gather(-1, targets_N[:, None])[:, 0]
     return log_p_NV, loss_N, log_p_NV.amax(dim=-1).exp()

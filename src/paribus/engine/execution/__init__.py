@@ -1,5 +1,5 @@
-"""Execution of a study's trials: `runner.py` schedules tasks, and `tasks.py` executes them.
+"""Execution of trials with the built-in engine.
 
-Import names from the files that define them, because code that starts workers must not import
-torch.
+`runner.py` schedules tasks, and `tasks.py` runs them in child processes. Import names from the
+files that define them, because code that starts workers must not import torch.
 """

@@ -1,7 +1,7 @@
-"""Additional tasks for finished trials, with any number of shots and all questions.
+"""Evaluation of finished trials on additional tasks, with any number of few-shot examples.
 
-These do not affect the verdict. Each request has a folder `evaluations/<digest of the request>/`,
-with a folder of answers for each trial.
+The results do not affect the verdict. Each request has a folder `evaluations/<request digest>/`,
+with one subfolder per trial.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ANSWERS = ("tasks.parquet", "items.parquet", "about.json")  # files sealed in a 
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers of finished trials to additional tasks.
+    """Results of finished trials on additional tasks.
 
     Attributes:
-        path: folder with the answers of each trial.
-        tasks: table with a row for each arm, seed, task and number of shots, and columns such as
+        path: folder with one subfolder of results per trial.
+        tasks: table with one row per arm, seed, task and number of shots, and columns such as
             chance, items, correct and accuracy.
     """
 
@@ -55,19 +55,19 @@ def evaluate(
     trust: bool = False,
     backend: str | Backend = "local",
 ) -> Answers:
-    """Ask every finished trial all questions of tasks, with the LM Evaluation Harness.
+    """Evaluate all finished trials on additional tasks, with the LM Evaluation Harness.
 
     Args:
         results: results folder.
         tasks: task names; None means all.
-        shots: numbers of solved examples in the prompt; None means 0, 1 and 3, or 0 for standard
+        shots: numbers of few-shot examples in the prompt; None means 0, 1 and 3, or 0 for standard
             tasks.
-        standard: whether to run the harness's tasks instead of those generated from the validation
+        standard: whether to use the harness's tasks instead of those generated from the validation
             text.
-        data: folder with copies of the standard tasks' datasets (see
+        data: folder with copies of the standard tasks' data sets (see
             `paribus.engine.evaluation.harness.standard`); None downloads them from the hub.
         workers, device, backend: as for `run`.
-        trust: whether to run custom code that the folder names.
+        trust: whether to run custom code named in the results folder.
 
     Raises ParibusError for an unknown task, if no number of shots fits in the window, if no trial
     is finished, or if the folder names custom code that is not trusted.
@@ -75,10 +75,10 @@ def evaluate(
     backend = find_backend(backend)
     loaded = load_results(results, trust=trust)
     study, folder = loaded.study, ResultsFolder(loaded.path)
-    require_stacked(study, "asking more tasks")
+    require_stacked(study, "evaluating additional tasks")
     if not loaded.finished:
         raise ParibusError(
-            f"no trial in {loaded.path} is finished; run the study first", code="unfinished"
+            f"{loaded.path} has no finished trial; run the study first", code="unfinished"
         )
     require_positive(workers=workers)
     request: dict[str, Any] = {  # its digest names the folder for the answers
@@ -96,7 +96,7 @@ def evaluate(
             tasks_record = (read_registration(folder) or {}).get("tasks", {})
             if tasks_record.get("suite_sha256", suite.digest) != suite.digest:
                 raise ParibusError(
-                    f"{place} differs from the registered suite; restore it", code="changed"
+                    f"{place} differs from the registered task suite; restore it", code="changed"
                 )
             suite.find(tasks)  # fails for an unknown name before anything starts
             request["suite_sha256"] = suite.digest

@@ -1,4 +1,4 @@
-"""Stages of a run with the built-in engine."""
+"""Runner that executes the stages of a study with the built-in engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ENVIRONMENT = {
 
 
 def require_runnable(study: Study, folder: ResultsFolder) -> Study:
-    """Return the study as registered in its folder, with each arm's iterations resolved.
+    """Return the registered study with resolved iterations, if the study can run.
 
     Raises ParibusError for problems that can be detected before a worker starts.
     """
@@ -63,13 +63,13 @@ class EngineRunner(Runner):
 
     @staticmethod
     def forks() -> bool:
-        """Return whether children may be forked: only on Linux without a GPU driver."""
+        """Return whether child processes may be forked, which requires Linux without a GPU."""
         has_gpu = shutil.which("nvidia-smi") or any(Path(file).exists() for file in GPU_FILES)
         return sys.platform == "linux" and not has_gpu
 
     @staticmethod
     def warm_up() -> None:
-        """Import PyTorch and all parts of the engine that a trial may need, before forking."""
+        """Import PyTorch and all engine modules that a trial may need, before forking."""
         os.environ.update(ENVIRONMENT)
         library()  # compiled once, and inherited by forked children
         importlib.import_module("paribus.engine.execution.tasks")
@@ -78,10 +78,10 @@ class EngineRunner(Runner):
         package_digest()  # cached for every child
 
     def slots(self) -> int:
-        """Return the number of child processes: GPUs (or CPU cores) divided by devices per trial.
+        """Return the number of GPUs (or CPU cores) divided by the devices per trial.
 
-        This is called in the worker process itself, so it runs no custom code and allocates nothing
-        on a GPU.
+        This is called in the worker process itself, so it runs no custom code and does not allocate
+        GPU memory.
         """
         from paribus.engine.execution.tasks import default_workers
         from paribus.engine.machine.environment import choose_device
@@ -97,30 +97,30 @@ class EngineRunner(Runner):
             super().go_through(study, folder)
 
     def execute(self, task: Task) -> Any:
-        """Execute a task in a child process and return its answer."""
+        """Run a task in the current child process, and return its result."""
         from paribus.engine.execution.tasks import execute
 
         return execute(task, self.context)
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """Properties of this machine; see `tasks.machine_of`."""
+        """Machine properties that a run depends on, from `tasks.machine_of`."""
         from paribus.engine.execution.tasks import machine_of
 
         return machine_of(self.context)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
-        """Return the study as registered in its folder, after loading its text."""
+        """Load the study's data sets, and return the study as registered."""
         study = require_runnable(study, folder)
         self._datasets = start.read_data(study)
         return study
 
     def _data(self, study: Study) -> dict[str, Any]:
-        """Return the record of each arm's dataset, keyed by arm."""
+        """Return the data set records for the registration, keyed by arm."""
         return {arm: self._datasets[study.setting(arm).data].record for arm in study.arms}
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
-        """Resolve precision and stack size, try a step of every arm, and register the study."""
+        """Resolve precision and stack size, test one step of every arm, and register the study."""
         from paribus.engine.execution.trial.endpoints import endpoint_metrics
 
         if is_open(study):
@@ -149,9 +149,9 @@ class EngineRunner(Runner):
         return stacks.default_size(study, self.machine, vocabularies, workers)
 
     def _check(self, study: Study) -> list[str]:
-        """Let workers try a step of every arm, and return the warnings.
+        """Test one training step of every arm in workers, and return the warnings.
 
-        Arms that can share a stack run the same code, so only one of them is tried.
+        Arms that can share a stack run the same code, so only one of them is tested.
         """
         largest, tasks = max(map(len, stacks.plan_stacks(study, self._size))), []
         replicas = min(largest, 2)  # two represent any larger number
@@ -163,7 +163,7 @@ class EngineRunner(Runner):
         return [line for lines in self.queue.ask(tasks) for line in lines]
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
-        """Return a task for each stack that has a trial in `todo`."""
+        """Create one task per stack that contains a trial in `todo`."""
         wanted = set(todo)
         planned = enumerate(stacks.plan_stacks(study, self._size))
         todo_stacks = {k: stack for k, stack in planned if not wanted.isdisjoint(stack)}
@@ -180,9 +180,9 @@ class EngineRunner(Runner):
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
         """Repeat the first steps of arms with custom code, and compare them with the records.
 
-        A trial from a different machine cannot be compared bit by bit; this logs a warning, and the
-        control stays "not proven". Trials on several devices are not repeated, because the order in
-        which gradients are added depends on the number of devices.
+        A trial from a different machine cannot be compared bit by bit. In this case, a warning is
+        logged, and the control stays "not proven". Trials on several devices are skipped, because
+        the summation order of gradients depends on the number of devices.
         """
         registered, repeated = read_registration(folder) or {}, folder.read_repeated(study.arms)
         wanted = registered["repeated"] if study.resources.devices == 1 else {}
@@ -207,7 +207,7 @@ class EngineRunner(Runner):
         stacks.keep_stacks(folder.path, [])
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Evaluate trials on the sealed test text, write data.json, and time the arms."""
+        """Evaluate trials on the test split, write data.json, and measure the arms' throughput."""
         if self.settings["open_test"] and (test := self._datasets[study.data].test):
             self._judge_test_text(study, folder, trials, test.text.digest)
         if not folder.has_sealed(DATA):
@@ -220,7 +220,7 @@ class EngineRunner(Runner):
     def _judge_test_text(
         self, study: Study, folder: ResultsFolder, trials: Sequence[Trial], sha256: str
     ) -> None:
-        """Record the opening of the test text, and evaluate every finished trial on it."""
+        """Record that the test split is opened, and evaluate finished trials on the test split."""
         todo = [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
         if not todo and folder.has_sealed(TEST):
             return
@@ -234,6 +234,6 @@ class EngineRunner(Runner):
             name, doing = f"test.{arm}.seed-{seed}", f"on {arm}/seed-{seed}, test part"
             tasks.append(task_of(folder, "heldout", name, doing, arm=arm, seed=seed))
         if tasks:
-            self.say("evaluating every trial on the sealed test part")
+            self.say("evaluating all trials on the test split")
             raise Missing(tasks)
         seal_heldout(folder, [folder.trial(*trial) for trial in trials])

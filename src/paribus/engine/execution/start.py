@@ -1,4 +1,4 @@
-"""Start of a run: texts, resolved settings, tasks and cost."""
+"""Preparation of a run: data sets, resolved settings, tasks and cost estimates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paribus.study import Study, parse_study, require_trust, with_choice
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
     """Return `study` with the values that were resolved when it was registered in `folder`.
 
-    These are the precision, the tuned values, and the seeds of a second stage.
+    These are the precision, the tuned hyperparameters, and the seeds of a second stage.
     """
     registered = folder.read_study() if folder.exists else None
     if is_open(study) and registered is not None:
@@ -41,10 +41,10 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
 
 
 def read_data(study: Study) -> dict[Data, Dataset]:
-    """Load the datasets of the study and of each arm, keyed by their data settings.
+    """Load the data sets of the study and of each arm, keyed by data settings.
 
-    Missing tokenizers are trained first. Raises ParibusError if a text cannot be read, or if arms
-    that are compared have different held-out text.
+    Missing tokenizers are trained first. Raises ParibusError if a text cannot be read, or if
+    compared arms have different held-out text.
     """
     require_trust(study)  # a corpus may be custom code
     find_rule(study)
@@ -67,10 +67,10 @@ def read_data(study: Study) -> dict[Data, Dataset]:
 
 
 def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
-    """Return the content of data.json: the study's text, and the texts of arms that differ.
+    """Return the content of data.json, which describes the study's text.
 
-    The texts that differ are under the key `arms`, keyed by arm. Texts are equal if their tokens
-    are equal, regardless of windows and order.
+    The key `arms` contains the texts of arms with a different text. Texts are equal if their tokens
+    are equal, regardless of context length and order.
     """
     shared = datasets[study.data]
     others = {
@@ -90,7 +90,7 @@ def settled_budgets(study: Study) -> Study:
     of its reference. A study with budgets in tokens is returned unchanged.
 
     Raises ParibusError if an arm sets a different number of iterations, or if the FLOPs of
-    user-defined parts cannot be counted.
+    custom modules cannot be counted.
     """
     unit = study.training.budget
     if unit == "tokens" or not study.contrasts:
@@ -105,7 +105,7 @@ def settled_budgets(study: Study) -> Study:
         if per_token is None:
             raise ParibusError(
                 f"the FLOPs of custom modules in arm '{arm}' cannot be counted, because they "
-                "need the values of tensors; set training.budget = 'tokens'"
+                "depend on tensor values; set training.budget = 'tokens'"
             )
         costs[arm] = setting.tokens_per_step * per_token
 
@@ -140,14 +140,14 @@ def estimate(
     backend: str | Backend = "local",
     price: float | None = None,
 ) -> Cost:
-    """Estimate the cost of `study` by timing a training step of the baseline on all workers.
+    """Estimate the cost of a study by timing a training step of the baseline on all workers.
 
-    Nothing is written. If a step would take long on this CPU, it is not timed, and the cost has no
-    hours.
+    No files are written. If a step would take too long on a CPU, timing is skipped, and the
+    estimate contains no hours.
 
     Args:
         workers, device, stack, backend: as for `run`.
-        price: price per device-hour.
+        price: price per device-hour, in any currency.
     """
     require_positive(workers=workers, stack=stack)
     study = settled_budgets(study)
@@ -182,7 +182,7 @@ FOLDER = "tasks"
 def settled_tasks(
     study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
 ) -> dict[str, Any]:
-    """Create the study's tasks if necessary, and return their record for registration.
+    """Create the study's tasks if necessary, and return the record of tasks for registration.
 
     Raises ParibusError if a task cannot be created, or if its data cannot be loaded.
     """
@@ -208,10 +208,10 @@ def settled_tasks(
 
 
 def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
-    """Generate questions from the validation text of `study` and write them to the folder `place`.
+    """Generate a task suite from the study's validation text, and write it to `place`.
 
     All arms answer the same questions, so each question must fit in every arm's window. As many
-    questions are generated as the text allows, because `paribus evaluate` may ask all of them.
+    questions are generated as the text allows, because `paribus evaluate` may use all of them.
     """
     readers = [
         (datasets[setting.data].tokenizer.encode, setting.data.seq_len)
@@ -230,12 +230,12 @@ def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> N
 
 
 def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:
-    """Return the folder of the study's tasks, or None if it has no tasks."""
+    """Return the folder of the study's tasks, or None if the study has no tasks."""
     has_tasks = study.tasks.names != () or study.tasks.standard
     return folder.path / FOLDER if has_tasks else None
 
 
 def standard_data(study: Study) -> Path | None:
-    """Return the folder with copies of the standard tasks' data, or None to use the hub."""
+    """Return the folder with copies of the standard tasks' data sets, or None to use the hub."""
     stated = study.tasks.standard_data
     return None if stated is None else (study.folder / stated).resolve()

@@ -1,8 +1,8 @@
-"""Engine tasks that run in child processes; `runner.py` schedules them.
+"""Engine tasks, which `runner.py` schedules and child processes run.
 
-For a trial on several devices, a child process starts one process (rank) for each device and waits
-for them. If a rank dies, the child prints one line to standard error and exits, and the worker
-restarts the trial from its last checkpoint.
+For a trial on several devices, a child process starts one process (rank) per device and waits for
+all ranks. If a rank dies, the child prints one line to stderr and exits, and the worker restarts
+the trial from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ POLL_SECONDS, GRACE_SECONDS = 0.2, 5.0
 
 
 def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
-    """Return the device of a child process, ready for use; each worker slot has its own."""
+    """Select and initialize the device of a child process, according to its worker slot."""
     size = study.resources.devices
     device = choose_device(context.order.settings["device"], context.slot * size + rank)
     prepare(device)
@@ -58,10 +58,10 @@ def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
 
 
 def train_over(size: int, task: Task, context: Context) -> None:
-    """Train the trial in `task` with `size` processes, each on its own device.
+    """Train the trial in `task` with `size` processes, one per device.
 
-    Raises Left if the processes were asked to leave before the end. Raises ParibusError if this
-    machine has fewer GPUs, or if a rank fails.
+    Raises Left if the processes were asked to stop early. Raises ParibusError if this machine has
+    fewer than `size` GPUs, or if a rank fails.
     """
     device = choose_device(context.order.settings["device"])
     if device.type != "cpu" and size > (limit := count_devices(device)):
@@ -102,7 +102,7 @@ def train_over(size: int, task: Task, context: Context) -> None:
 
 
 def be_rank(rank: int, size: int, port: int, task: Task, context: Context, parent: int) -> None:
-    """Train the trial in `task` as one rank, and exit the process."""
+    """Train the trial in `task` as rank `rank` of `size`, and exit the process."""
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
     tie_to(parent)
@@ -135,8 +135,9 @@ def be_rank(rank: int, size: int, port: int, task: Task, context: Context, paren
 def machine_of(context: Context) -> dict[str, Any]:
     """Return the properties of this machine that a run depends on.
 
-    `device` is the device type, `devices` their number, `memory` the free bytes of a GPU or None,
-    `precision` what "auto" stands for, and `workers` the default number of concurrent trials.
+    `device` is the device type, `devices` the number of devices, `memory` the free GPU memory in
+    bytes or None, `precision` the resolution of "auto", and `workers` the default number of
+    concurrent trials.
     """
     device = choose_device(context.order.settings["device"])
     return {
@@ -149,7 +150,7 @@ def machine_of(context: Context) -> dict[str, Any]:
 
 
 def default_workers(device: torch.device) -> int:
-    """Return the default number of concurrent trials: one per GPU, or one per CPU core."""
+    """Return the default number of concurrent trials, one per GPU or one per CPU core."""
     if device.type != "cpu":
         return count_devices(device)
     affinity = getattr(os, "sched_getaffinity", None)
@@ -157,7 +158,7 @@ def default_workers(device: torch.device) -> int:
 
 
 def execute(task: Task, context: Context) -> Any:
-    """Execute a task and return its answer, or None if the results folder holds the answer."""
+    """Run a task and return its result, or None if the result is in the results folder."""
     try:
         return _execute(task, context)
     except ParibusError:
@@ -203,7 +204,7 @@ def _execute(task: Task, context: Context) -> Any:
 
 
 def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None = None) -> None:
-    """Train the trials in `task`; with `ranks`, only this rank's rows of its single trial."""
+    """Train the trials in `task`, or this rank's share of a single trial if `ranks` is given."""
     trials, settings = task.trials, context.order.settings
     stack = Stack(
         study,

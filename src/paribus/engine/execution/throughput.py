@@ -1,7 +1,7 @@
-"""Throughput of the arms in prefill, token-by-token decoding, and training.
+"""Measurement of the arms' throughput in training, prefill and token-by-token decoding.
 
-All arms are timed in turn in one process, within seconds of each other, so that the comparison is
-paired. A trial's training time would also include other load on the machine.
+Arms are timed alternately in one process, within seconds of each other, so that the comparison is
+paired. The training time of a trial would also reflect other load on the machine.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def time_in_turn(
 ) -> None:
     """Time every arm with the weights of each of its `trials`, and write throughput.parquet.
 
-    The table has a row for each arm, seed and kind, with the tokens and seconds of the fastest
-    turn; for training on a GPU, also the peak bytes of its tensors. The order of the arms rotates
-    over seeds. There is no row for a kind that an arm does not support, and none for training if
+    The table has one row per arm, seed and kind, with the tokens and seconds of the fastest
+    repetition and, for training on a GPU, the peak tensor memory in bytes. The order of the arms
+    rotates over seeds. Kinds that an arm does not support have no row, and neither has training if
     the training states of all arms together exceed LARGEST_STATE_BYTES.
 
     Args:
-        datasets: dataset of each arm.
+        datasets: data sets, keyed by arm.
         graphs: whether to replay training steps as CUDA graphs.
     """
     models: dict[str, GPT] = {}
@@ -105,7 +105,7 @@ def time_in_turn(
 def training_turn(
     study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
 ) -> tuple[Action, int | None]:
-    """Return an action that trains for one step, and its peak memory in bytes (None on a CPU)."""
+    """Return a function that trains for one step, and its peak memory in bytes (None on a CPU)."""
     setting, before, n_held = study.setting(arm), 0, None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -127,7 +127,7 @@ def training_turn(
 
 @torch.inference_mode()
 def inference_turns(model: GPT, tokens_BT: torch.Tensor) -> dict[str, Action]:
-    """Return the inference actions, keyed by kind.
+    """Return functions that run inference, keyed by "prefill" and "decoding".
 
     "decoding" is missing if a custom module has no cache, or if the window is too short.
     """

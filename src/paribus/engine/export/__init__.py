@@ -1,8 +1,8 @@
-"""Export of a trained model to a Hugging Face folder.
+"""Export of trained models to Hugging Face folders.
 
-A plain GPT-2 or Llama needs none of our code. For any other model, the folder includes code
-(`modeling_paribus.py` and custom parts), which `trust_remote_code` loads. The export does not need
-transformers.
+A standard GPT-2 or Llama loads without any code of ours. For other models, the folder includes
+`modeling_paribus.py` and custom modules, which transformers loads with `trust_remote_code=True`.
+Exporting does not require transformers.
 """
 
 from paribus.engine.export.folder import export_trial

@@ -1,9 +1,9 @@
-"""Export of one trial's trained model to a Hugging Face folder, written atomically.
+"""Atomic export of a trial's trained model to a Hugging Face folder.
 
 <out>/
   config.json  generation_config.json  model.safetensors
   tokenizer.json  tokenizer_config.json
-  modeling_paribus.py  own_*.py     unless the model is a plain GPT-2 or Llama
+  modeling_paribus.py  own_*.py     unless the model is a standard GPT-2 or Llama
   README.md               identity and scores of the trial, and how to load the model
 """
 
@@ -42,20 +42,20 @@ def export_trial(
     step: int | None = None,
     trust: bool = False,
 ) -> Path:
-    """Write a trial's trained model to the folder `out`, in Hugging Face's format.
+    """Export a trial's trained model to a folder in Hugging Face format.
 
-    The exported model computes the same logits as ours, up to float32 rounding.
+    The exported model computes the same logits as the original, up to float32 rounding.
 
     Args:
         results: Results folder of the study.
         arm: Arm of the trial.
         seed: Seed of the trial.
         out: New or empty folder.
-        folder: Folder in which relative paths of the study start; by default the one recorded in
-            the results folder, or the current one. The study's text is read for its vocabulary, and
-            custom parts are copied; the digests of both must match the records.
-        step: Step whose weights are exported; by default the last.
-        trust: Whether to run custom code that the results folder names.
+        folder: Folder against which the study's relative paths are resolved; by default the folder
+            recorded in the results, or the working directory. The study's text is read for its
+            vocabulary, and custom modules are copied; both must match the recorded digests.
+        step: Training step whose weights are exported; by default the last.
+        trust: Whether to run custom code named in the results folder.
 
     Returns `out`. Raises ParibusError for an unknown or unfinished trial, changed records, a
     different vocabulary or source code, or an `out` that is not empty.
@@ -66,7 +66,7 @@ def export_trial(
     setting = loaded.study.setting(arm)
     require_trust(loaded.study)  # a corpus may be custom code
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise ParibusError(f"{out} is not an empty folder; choose another one", code="exists")
+        raise ParibusError(f"{out} is not empty; choose a new or empty folder", code="exists")
     text, kept = loaded.study.data.path, loaded.study.folder
     if folder is None:
         folder = Path.cwd() if text is not None and not (kept / text).exists() else kept
@@ -94,21 +94,22 @@ def export_trial(
 
 
 def _trial(results: Results, arm: str, seed: int) -> TrialFolder:
-    """Return a finished trial. Raises ParibusError if there is no such trial."""
+    """Return a finished trial, or raise ParibusError if it does not exist."""
     for trial in results.finished:
         if (trial.arm, trial.seed) == (arm, seed):
             return trial
     raise ParibusError(
-        f"{results.path} has no finished trial {arm}/seed-{seed}; choose a finished trial from "
-        f"the arms {', '.join(results.study.arms)}",
+        f"{results.path} has no finished trial {arm}/seed-{seed}; choose a finished trial of the "
+        f"arms {', '.join(results.study.arms)}",
         code="unfinished",
     )
 
 
 def _tokenizer(results: Results, trial: TrialFolder, setting: Setting, folder: Path) -> Tokenizer:
-    """Rebuild the trial's tokenizer from the text, because the records lack its vocabulary.
+    """Rebuild the trial's tokenizer from the study's text.
 
-    Raises ParibusError if the text is missing, or if the vocabulary differs.
+    The records contain only the digest of the vocabulary. Raises ParibusError if the text is
+    missing, or if the digest differs.
     """
     path = setting.data.path
     if path is not None and not (folder / path).exists():
@@ -122,20 +123,19 @@ def _tokenizer(results: Results, trial: TrialFolder, setting: Setting, folder: P
     if tokenizer.digest != recorded:
         raise ParibusError(
             f"the vocabulary of '{path or setting.data.corpus}' has the digest "
-            f"{tokenizer.digest[:12]}, but trial {trial.label} was trained on {recorded[:12]}; "
-            "restore the text",
+            f"{tokenizer.digest[:12]}, but trial {trial.label} was trained with {recorded[:12]}; "
+            "restore the original text",
             code="changed",
         )
     return tokenizer
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> bytes:
-    """Return the content of tokenizer.json, which encodes and decodes text as `tokenizer` does.
+    """Return the content of a tokenizer.json file equivalent to `tokenizer`.
 
-    A BPE tokenizer already has this file. A character tokenizer is written as a BPE model without
-    merges. Characters outside the vocabulary are replaced as in our tasks (`ParibusLM`), or dropped
-    if the vocabulary has no replacement. The text of the end-of-document token is encoded as that
-    token.
+    A BPE tokenizer already has this file. A character tokenizer is converted to a BPE model without
+    merges. Unknown characters are replaced as in `ParibusLM`, or dropped if the vocabulary has no
+    replacement. The text of the end-of-document token is encoded as that token.
     """
     if isinstance(tokenizer, BpeTokenizer):
         return tokenizer.content
@@ -152,7 +152,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> bytes:
 def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
     """Return the content of tokenizer_config.json.
 
-    Only the end-of-document token is special, because decoding drops special tokens.
+    The end-of-document token is the only special token, because decoding may skip special tokens.
     """
     end = tokenizer.end_of_document
     special = None if end is None else tokenizer.vocabulary[end]
@@ -166,7 +166,7 @@ def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
 
 
 def _readme(results: Results, trial: TrialFolder, step: int | None, *, is_plain: bool) -> str:
-    """Return the content of README.md: the trial's identity and scores, and how to load it."""
+    """Return a README.md with the trial's identity and scores, and code that loads the model."""
     study, record = results.study, results.trials[trial.arm, trial.seed]
     loss = trial.read_json("evaluation.json")["validation_loss"]
     facts = {

@@ -1,4 +1,4 @@
-"""Models in Hugging Face's format: config.json and weights for GPT-2, Llama or our own code."""
+"""Conversion of models to Hugging Face format, as GPT-2, Llama or custom code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODEL_CODE = "modeling_paribus.py"
 
 
 def is_gpt2(setting: Setting) -> bool:
-    """Return whether the model is a plain GPT-2."""
+    """Return whether the model can be exported as a standard GPT-2."""
     model = setting.model
     return (
         _is_plain(setting, "learned", "layernorm")
@@ -56,7 +56,7 @@ def is_gpt2(setting: Setting) -> bool:
 
 
 def is_llama(setting: Setting) -> bool:
-    """Return whether the model is a plain Llama; dropout outside attention is ignored."""
+    """Return whether the model can be exported as a standard Llama, apart from dropout."""
     model = setting.model
     return _is_plain(setting, "rotary", "rmsnorm") and model.mlp.kind == "swiglu" and not model.bias
 
@@ -76,7 +76,7 @@ def _is_plain(setting: Setting, positions: str, norm: str) -> bool:
 def hugging_face_model(
     setting: Setting, vocab_size: int, weights: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the content of config.json, without special tokens, and the renamed weights."""
+    """Return the content of config.json (without special tokens), and the renamed weights."""
     config: dict[str, Any] = {"dtype": "float32", "vocab_size": vocab_size}
     if is_gpt2(setting):
         return config | _gpt2_config(setting), _gpt2_weights(weights)
@@ -105,10 +105,10 @@ def _gpt2_config(setting: Setting) -> dict[str, Any]:
 
 
 def _gpt2_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return `weights` in GPT-2's layout.
+    """Convert `weights` to GPT-2's layout.
 
-    GPT-2 stores linear layers as [in, out], always with a bias, which is zero if ours has none. A
-    tied head is `wte` and not stored again.
+    GPT-2 stores linear layers as [in, out] and always with a bias, so missing biases become zeros.
+    A tied head is not stored, because it equals `wte`.
     """
     renamed = {}
     for name, value in weights.items():
@@ -160,7 +160,7 @@ def _llama_config(setting: Setting, inner: int) -> dict[str, Any]:
 
 
 def _llama_weights(setting: Setting, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return `weights` in Llama's layout, with separate query, key and value matrices."""
+    """Convert `weights` to Llama's layout, with separate query, key and value matrices."""
     model, renamed = setting.model, {}
     for name, value in weights.items():
         new_name = _rename(name, LLAMA_NAMES)
@@ -202,16 +202,16 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
 def remote_code(
     setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """Return the Python files for the exported folder, {file name: content}.
+    """Return the Python files of the exported folder, {file name: content}.
 
     Args:
-        setting: The trial's setting.
-        folder: Folder in which import paths of custom files start.
-        label: Name of the trial, for errors.
-        trial: Record of the trial, with the digests that the sources must have.
+        setting: The trial's configuration.
+        folder: Folder against which import paths of custom modules are resolved.
+        label: Name of the trial, for error messages.
+        trial: Record of the trial, with the digests that source files must match.
 
-    Raises ParibusError if sources have changed, or if a custom part uses other files or shares
-    tensors with other parts.
+    Raises ParibusError if a source file has changed, or if a custom module uses other files or
+    shares tensors with other modules.
     """
     code = Path(__file__).with_name(MODEL_CODE).read_text("utf-8")
     custom, files, lines = setting.model.modules.named, {}, []
@@ -221,21 +221,21 @@ def remote_code(
         key = f"model.modules.{site} = '{path}'"
         if changed_sources(digests[site], trial["own_modules"].get(site, {})):
             raise ParibusError(
-                f"{key} differs from the code that trial {label} was trained with; restore its "
-                "source",
+                f"{key} differs from the code that trial {label} was trained with; restore the "
+                "original file",
                 code="changed",
             )
         if takes_shared(module_class(path, key, folder).forward):
             raise ParibusError(
-                f"{key} shares tensors with other parts, which an exported model does not "
-                "support; export an arm without it",
+                f"{key} shares tensors with other modules, which exported models do not support; "
+                "export an arm without this module",
                 code="unsupported",
             )
         beside = [n for n in digests[site] if n != Path(module).as_posix()]
         if used := [name for name in beside if (folder / name).is_file()]:
             raise ParibusError(
-                f"{key} uses {', '.join(used)}, but an exported part must be a single file; move "
-                "that code into its file",
+                f"{key} uses {', '.join(used)}, but an exported module must be a single file; "
+                f"move the code into {module}",
                 code="unsupported",
             )
         stem = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in Path(module).stem)

@@ -1,6 +1,6 @@
-"""Decoder-only Transformer trained by paribus, for transformers (4.57 or 5).
+"""Decoder-only Transformer trained with paribus, for transformers 4.57 or 5.
 
-This file is copied to exported folders and depends only on the custom parts in the same folder.
+This file is copied to exported folders and depends only on the custom modules in the same folder.
 `config.architecture` is the model section of the study. The model has no dropout.
 
 Axes: B batch, T positions, D d_model, H query heads, G key-value heads, K channels per head.
@@ -28,7 +28,7 @@ LAYERNORM_EPS, RMSNORM_EPS = 1e-5, 1e-6
 class ParibusConfig(PretrainedConfig):
     """Configuration of an exported model.
 
-    `architecture` is the model section of the study, with seq_len, vocab_size and dropout.
+    `architecture` is the model section of the study, plus `seq_len`, `vocab_size` and `dropout`.
     """
 
     model_type = "paribus"
@@ -39,10 +39,10 @@ class ParibusConfig(PretrainedConfig):
 
 
 def spec(config: ParibusConfig, layer: int | None = None) -> Any:
-    """Return the architecture as an object with attributes such as `model.attention.window`.
+    """Convert the architecture to nested namespaces, such as `model.attention.window`.
 
     Args:
-        layer: index of the block whose parts are built; None outside of blocks.
+        layer: 0-based index of the block to build, or None outside of blocks.
     """
     model = _dotted(config.architecture)
     model.layer = layer
@@ -58,7 +58,7 @@ def _dotted(value: Any) -> Any:
 
 
 class PlainNorm(nn.Module):
-    """Norm without parameters: rms_free, center or fixed_scale."""
+    """Normalization without parameters: rms_free, center or fixed_scale."""
 
     def __init__(self, model: Any, kind: str, eps: float) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class PlainNorm(nn.Module):
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
-    """Return the norm called `kind` over `width` channels; `eps` None means its default."""
+    """Create the norm `kind` over `width` channels, with its default epsilon if `eps` is None."""
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":
@@ -85,7 +85,7 @@ def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn
 
 
 class MLP(nn.Module):
-    """MLP, activation(x W_up) W_down, or SwiGLU, (SiLU(x W_gate) * x W_up) W_down."""
+    """Feed-forward layer activation(x W_up) W_down, or SwiGLU (SiLU(x W_gate) * x W_up) W_down."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Attention(nn.Module):
         """Map x [B, T, D] to [B, T, D].
 
         Args:
-            hidden: [B, 1, T, T], True where a query must not attend to a position.
+            hidden: [B, 1, T, T] attention mask, True where attention is not allowed.
             positions: [B, T] positions of the tokens.
         """
         model = self.model_spec
@@ -148,7 +148,7 @@ class Attention(nn.Module):
 
 
 def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Apply rotary positions to x [B, H, T, K] (Su et al. 2021); pairs are channels i, i + K/2."""
+    """Apply RoPE (Su et al. 2021) to x [B, H, T, K], rotating channels i and i + K/2 together."""
     K = x.shape[-1]
     exponents = torch.arange(0, K, 2, dtype=torch.float32, device=x.device) / K
     angles = (positions[:, None, :, None].float() * theta**-exponents).repeat(1, 1, 1, 2)
@@ -158,14 +158,14 @@ def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
-    """Apply a soft cap, cap tanh(x / cap) (Gemma Team 2024), if `cap` is not None."""
+    """Apply the soft cap `cap * tanh(x / cap)` (Gemma Team 2024), unless `cap` is None."""
     return x if cap is None else cap * torch.tanh(x / cap)
 
 
 class Embedding(nn.Module):
-    """Embedding of tokens and their positions, with a norm.
+    """Token and position embedding with normalization.
 
-    Computes norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p), for token t at position p.
+    Computes norm(E_tok(t) + E_pos(p)) or norm(E_tok(t)) + E_pos(p) for token t at position p.
     """
 
     def __init__(self, model: Any) -> None:
@@ -188,14 +188,14 @@ class Embedding(nn.Module):
 
 
 def block_norm(model: Any, site: str) -> nn.Module:
-    """Return the norm at `site` ("block_norm" or "final_norm"): the custom or the study's norm."""
+    """Create the norm for `site` ("block_norm" or "final_norm"), which may be custom."""
     if site in OWN:
         return OWN[site](model)
     return norm(model, model.norm.kind, model.d_model, model.norm.eps, model.bias)
 
 
 def own_positions(model: Any, place: str) -> nn.Module | None:
-    """Return the custom position encoding if its place in the model is `place`, or None."""
+    """Create the custom position encoding of the "embedding" or "attention", or return None."""
     own: Any = OWN.get("positions")
     return own(model) if own is not None and own.stands == place else None
 
@@ -212,7 +212,7 @@ class Block(nn.Module):
         self.mlp = OWN.get("mlp", MLP)(model)
 
     def forward(self, x: Tensor, *seen: Any) -> Tensor:
-        """Map x [B, T, D] to [B, T, D]; `seen` are additional arguments for the attention."""
+        """Map x [B, T, D] to [B, T, D], passing `seen` to the built-in attention."""
         seen = () if self.is_own else seen
         if self.is_pre:
             x = x + self.attention(self.attention_norm(x), *seen)
@@ -222,7 +222,7 @@ class Block(nn.Module):
 
 
 class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
-    """Decoder-only Transformer that maps token ids [B, T] to logits [B, T, V], without a cache."""
+    """Decoder-only Transformer from token ids [B, T] to logits [B, T, V], without a KV cache."""
 
     config_class = ParibusConfig
 
@@ -242,7 +242,7 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Restore buffers that are not saved; weights are loaded from the folder."""
+        """Recompute the buffers of custom modules, which are not saved with the weights."""
         if type(module) in OWN.values():
             layer = getattr(module, "layer", None)
             with torch.device("cpu"):
@@ -252,7 +252,7 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
                 setattr(module.get_submodule(owner), leaf, buffer)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the module with the token embeddings."""
+        """Return the token embedding module."""
         return self.embedding.tokens
 
     def forward(
@@ -262,9 +262,9 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput:
-        """Return the logits and, with `labels`, the mean next-token loss in nats.
+        """Return the logits and, if `labels` are given, the mean next-token loss in nats.
 
-        Labels of -100 are ignored. Raises ValueError for padded inputs if a custom part may mix
+        Labels of -100 are ignored. Raises ValueError for padded inputs if a custom module may mix
         positions.
         """
         # Custom parts do not receive the attention mask.
@@ -273,8 +273,8 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         )
         if looks_across and attention_mask is not None and not bool(attention_mask.all()):
             raise ValueError(
-                "padding is not supported, because a custom part may mix positions; batch only "
-                "texts of equal length"
+                "padding is not supported, because a custom module may mix positions; batch only "
+                "sequences of equal length"
             )
         hidden, positions = self._seen(input_ids, attention_mask)
         if "embedding" in OWN:
@@ -295,9 +295,9 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         return CausalLMOutput(loss=loss, logits=logits)
 
     def _seen(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the mask of hidden positions, [B, 1, T, T], and the positions of tokens, [B, T].
+        """Return the attention mask [B, 1, T, T] (True if masked), and token positions [B, T].
 
-        Positions of padding are 0.
+        Padding has position 0.
         """
         B, T = ids.shape
         columns = torch.arange(T, device=ids.device)
@@ -310,5 +310,5 @@ class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
         return hidden[None, None] | ~mask[:, None, None], places
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        """Return model inputs with the whole text, because there is no cache."""
+        """Return the full sequence as model inputs, because there is no key-value cache."""
         return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}

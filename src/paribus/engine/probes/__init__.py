@@ -2,7 +2,7 @@
 
 A probe is a function from a `StepView` to numbers per replica. It receives detached tensors with
 the replica axis first and draws no random numbers, so training is bit-identical with and without
-it. Probes in this folder are found automatically; a study names custom ones in `probes.own`.
+it. Probes in this folder are found automatically; custom probes are listed in `probes.own`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def shipped_probes() -> dict[str, Probe]:
 def study_probes(study: Study) -> list[Probe]:
     """Return a study's active probes with their intervals, built-in ones first.
 
-    Raises ParibusError for an unknown name, or an import path that is not a probe.
+    Raises ParibusError for an unknown name, or an import path that does not lead to a probe.
     """
     return [probe for probe in known_probes(study) if probe.every > 0]
 
 
 def known_probes(study: Study) -> list[Probe]:
-    """Return all probes with their intervals, including those turned off, whose interval is 0."""
+    """Return all probes with their intervals, including inactive probes (interval 0)."""
     own = load_new(study.probes.own, "probes.own", "probe", Probe, study.folder, shipped_probes())
     probes = shipped_probes() | {probe.name: probe for probe in own}
     for name in study.probes.every:
         if name not in probes:
             hint = nearest(name, probes)
-            raise ParibusError(f"there is no probe '{name}' (probes.every): {hint}", code="unknown")
+            raise ParibusError(f"probes.every has unknown probe '{name}'; {hint}", code="unknown")
     every = study.probes.every
     return [replace(probe, every=every.get(name, probe.every)) for name, probe in probes.items()]

@@ -47,8 +47,8 @@ QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
 def attention_logits(step: StepView) -> Tensor:
     """Return the largest attention logit q.k / sqrt(K) of each block, [R, blocks].
 
-    Its growth precedes some divergences. The maximum is over batch, heads and visible pairs of
-    positions, after norms and rotary positions and before a soft cap.
+    Growing attention logits precede some divergences. The maximum is over batch, heads and visible
+    pairs of positions, after QK norm and rotary embeddings, and before soft capping.
     """
     model = step.setting.model
     paths = [QUERY_KEY.replace(EVERY_BLOCK, f"blocks.{i}") for i in range(model.n_layer)]
@@ -98,9 +98,9 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
     ),
 )
 def position_similarity(step: StepView) -> Tensor:
-    """Return the similarity between positions of a window at each depth, [R, depths, S].
+    """Return the mean cosine similarity between positions at each depth, [R, depths, S].
 
-    The similarities are averaged over the batch; S are the kinds in SIMILARITIES.
+    Values are averaged over the batch. S are the variants in SIMILARITIES.
     """
     each = [_similarities(x.float()).mean(dim=1) for x in step.block_inputs]
     return torch.stack(each, dim=1)
@@ -116,20 +116,20 @@ def position_similarity(step: StepView) -> Tensor:
     drawings=(Drawing("tokens/plain", "trend", "Similarity of token embeddings", COSINE),),
 )
 def embedding_similarity(step: StepView) -> Tensor:
-    """Return the similarity between rows of the token and position embeddings, [R, 2, S]."""
+    """Return the mean cosine similarity of token and position embedding vectors, [R, 2, S]."""
     each = [_table(step.weights, name) for name in TABLES.values()]
     return torch.stack(each, dim=1)
 
 
 def _table(weights: Rows, name: str) -> Tensor:
-    """Return the similarity between rows of an embedding, [R, S], or NaN if it does not exist."""
+    """Return the similarity of an embedding's vectors, [R, S], or NaN if it does not exist."""
     if name in weights:
         return _similarities(weights[name])
     return absent(weights, len(SIMILARITIES))
 
 
 def _similarities(x: Tensor) -> Tensor:
-    """Return the SIMILARITIES of the vectors x [..., n, D], as [..., S]; NaN for a single one."""
+    """Return the mean similarities of n vectors x [..., n, D] as [..., S], or NaN if n is 1."""
     variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
     return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
 
@@ -159,7 +159,7 @@ PARAMETERS = {"gain": "embedding.norm.weight", "bias": "embedding.norm.bias"}
 def embedding_gain(step: StepView) -> Tensor:
     """Return the mean and quantiles over channels of the embedding norm's gain and bias, [R, 2, S].
 
-    NaN for an arm without the parameter.
+    Values are NaN for an arm without the parameter.
     """
     weights = step.weights
     each = [
@@ -189,9 +189,9 @@ def embedding_gain(step: StepView) -> Tensor:
     ),
 )
 def embedding_norm(step: StepView) -> Tensor:
-    """Return the mean and quantiles of |x_BTD| after the embedding, [R, 1 + C, S].
+    """Return the mean and quantiles of the norm |x_BT| after the embedding, [R, 1 + C, S].
 
-    The first row is over all tokens, the others over the tokens of each input class.
+    The first row covers all tokens, and the other rows the tokens of each class.
     """
     norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
     return spread(by_class(norms_RN, step.token_classes[step.tokens.flatten(1)]))
@@ -222,7 +222,7 @@ def gradient_norm(step: StepView) -> Tensor:
     ),
 )
 def logits(step: StepView) -> Tensor:
-    """Return mean |z_BTV|, largest |z_BTV| and mean log sum_v exp(z_v) of logits z, [R, S]."""
+    """Return mean |z|, maximum |z| and mean log sum_v exp(z_v) of the logits z_BTV, [R, S]."""
     z_RNV = step.outputs[LOGITS].flatten(1, 2)
     magnitude = z_RNV.abs()
     mean = magnitude.mean(dim=(1, 2), dtype=torch.float32)
@@ -250,7 +250,7 @@ SQUARE = "exp_avg_sq"
     ),
 )
 def optimizer_slots(step: StepView) -> Tensor:
-    """Return the mean and quantiles of the magnitude of optimizer state, [R, slots x G, S].
+    """Return the mean and quantiles of optimizer state magnitudes, [R, slots x G, S].
 
     Each slot, such as AdamW's second moment, has a row for each parameter group. Magnitudes are
     bias-corrected.
@@ -268,9 +268,9 @@ def optimizer_slots(step: StepView) -> Tensor:
     every=25,
 )
 def below_eps(step: StepView) -> Tensor:
-    """Return the share of parameters whose second moment is below eps^2, [R, G].
+    """Return the fraction of parameters whose second moment is below eps^2, [R, G].
 
-    NaN if the optimizer has no second moments.
+    Values are NaN if the optimizer has no second moments.
     """
     if SQUARE not in step.slots:
         return absent(step.weights, len(GROUPS))
@@ -283,7 +283,7 @@ def below_eps(step: StepView) -> Tensor:
 
 
 def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
-    """Return the mean magnitude of each group, and quantiles of a sample of it, [R, G, 1 + Q]."""
+    """Return each group's mean magnitude, and quantiles of sampled magnitudes, [R, G, 1 + Q]."""
     sampled = []
     for pieces in groups(rows, corrections):
         if not pieces:
@@ -300,7 +300,7 @@ def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
 def _mean(
     rows: Rows, corrections: Mapping[str, float], function: Callable[[Tensor, float], Tensor]
 ) -> Tensor:
-    """Return the mean of `function(numbers, divisor)` over each group, [R, G]."""
+    """Return the mean of `function(values, divisor)` over each parameter group, [R, G]."""
     columns = []
     for pieces in groups(rows, corrections):
         if not pieces:
@@ -330,9 +330,9 @@ def _mean(
     ),
 )
 def residual_norm(step: StepView) -> Tensor:
-    """Return the mean and quantiles over tokens of |x_BTD| at each depth, [R, depths, S].
+    """Return the mean and quantiles over tokens of the norm |x_BT|, [R, depths, S].
 
-    Depths are before every block and after the last one.
+    Depths are the inputs of all blocks and the output of the last block.
     """
     norms = [x.float().norm(dim=-1).flatten(1) for x in step.block_inputs]
     return spread(torch.stack(norms, dim=1))
@@ -351,7 +351,7 @@ def residual_norm(step: StepView) -> Tensor:
 def update_ratio(step: StepView) -> Tensor:
     """Return the relative size of a step, |new weights - weights| / |weights|, [R, G].
 
-    The step includes weight decay. NaN while all weights of a group are zero.
+    The step includes weight decay. Values are NaN if all weights of a group are zero.
     """
     ratio = group_norms(step.updates) / group_norms(step.weights)
     return ratio.masked_fill(ratio.isinf(), float("nan"))

@@ -24,9 +24,9 @@ CLASSES = ("all", *TOKEN_CLASSES)
 
 
 def group_of(name: str) -> str:
-    """Return the group of a parameter by its name, one of GROUPS.
+    """Map a parameter name to its group in GROUPS.
 
-    "embedding" is the token matrix, which is also the head if tied.
+    "embedding" is the token embedding, which is also the head if tied.
     """
     if name.startswith("embedding.positions."):
         return "positions"
@@ -44,7 +44,7 @@ def group_of(name: str) -> str:
 def groups(
     rows: Rows, corrections: Mapping[str, float] | None = None
 ) -> Iterator[list[tuple[Tensor, float]]]:
-    """Yield a list of (numbers [R, n], divisor) for each group in GROUPS.
+    """Yield a list of (values [R, n], divisor) pairs for each group in GROUPS.
 
     The list is empty for a group without parameters. `corrections` are divisors keyed by parameter
     name, 1 by default.
@@ -58,7 +58,7 @@ def groups(
 
 
 def group_norms(rows: Rows) -> Tensor:
-    """Return the L2 norm of all numbers in each group, [R, G]; NaN for an empty group."""
+    """Return the L2 norm of each parameter group, [R, G], with NaN for empty groups."""
     columns = []
     for pieces in groups(rows):
         each = [torch.linalg.vector_norm(piece, dim=1) for piece, _ in pieces]
@@ -67,15 +67,15 @@ def group_norms(rows: Rows) -> Tensor:
 
 
 def absent(rows: Rows, *shape: int) -> Tensor:
-    """Return NaN with shape [R, *shape], for a value that does not exist."""
+    """Create a tensor of NaN with shape [R, *shape], for values that do not exist."""
     return rows.flat.new_full((len(rows.flat), *shape), torch.nan)
 
 
 def quantiles(values: Tensor) -> Tensor:
-    """Return the QUANTILES of `values` [..., N] over the last axis, as [..., Q].
+    """Return the quantiles in QUANTILES of `values` [..., N], as [..., Q], ignoring NaN.
 
-    NaN is ignored; the result is NaN if all values are. Equivalent to `torch.nanquantile`, but on a
-    CPU, NumPy sorts nine times as fast as PyTorch.
+    The result is NaN if all values are NaN. This is equivalent to `torch.nanquantile`, but on a
+    CPU, values are sorted with NumPy, which is nine times as fast as PyTorch.
     """
     at = _at(values.device, values.dtype)
     if values.device.type != "cpu" or values.dtype != torch.float32:
@@ -95,12 +95,12 @@ def spread(values: Tensor) -> Tensor:
 
 @cache
 def _at(device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the quantile levels as a tensor [Q], cached because a copy makes the device wait."""
+    """Return the quantile levels as a tensor [Q], cached to avoid synchronizing copies."""
     return torch.tensor(list(QUANTILES.values()), device=device, dtype=dtype)
 
 
 def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
-    """Group values by token class, as [R, 1 + C, N].
+    """Mask values by token class, and return [R, 1 + C, N].
 
     The first row contains all values. The row of each class has NaN for tokens of other classes.
     """

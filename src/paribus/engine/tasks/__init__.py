@@ -1,7 +1,7 @@
 """Multiple-choice tasks generated from held-out text.
 
-Tasks are declared in `generators/`, or by the user (`tasks.own`). `write_suite` draws their items
-from the validation split, and writes them in a format that `lm_eval` runs unchanged.
+Tasks are declared in `generators/`, or by the user (`tasks.own`). `write_suite` samples their items
+from the validation split, and writes them in a format that `lm_eval` can run unchanged.
 """
 
 from paribus.engine.tasks.generators import find_tasks, own_tasks

@@ -1,21 +1,21 @@
-"""Task suite of a study: items drawn from held-out text, in files that `lm_eval` can run.
+"""Task suites sampled from held-out text, stored in files that `lm_eval` can run.
 
     lm_eval --include_path FOLDER --tasks paribus
 
     <task>.yaml            the harness's configuration
     <task>.jsonl           the items
-    <task>.examples.jsonl  the solved examples, never scored
+    <task>.examples.jsonl  the few-shot examples, which are never scored
     items.py               loads items and examples for the harness
     suite.json             numbers of shots that fit, and digests of items and examples
 
 The harness resolves `data_files` of its configurations against the working directory, and caches
-them by modification time and size. `items.py` loads the files in its own folder and caches nothing,
-so the folder may be moved or sent. paribus itself reads only the items; it ignores configuration
-and code in the folder, which may be untrusted.
+them by modification time and size. `items.py` loads the files next to itself without a cache, so
+the folder can be moved or shared. paribus itself reads only the items; it ignores configuration and
+code in the folder, which may be untrusted.
 
 A second file, `standard.json`, lists the standard tasks of a study with versions and digests of
-their data. It is written before the registration, which contains the same entries; every trial must
-match them.
+their data. It is written before registration, which copies its entries; every trial must match
+them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def read(name):
 
 
 class Line(Record):
-    """Item of a task, stored as one line of a JSON lines file."""
+    """Task item, stored as one line of a JSON Lines file."""
 
     context: str
     choices: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2)]
@@ -85,12 +85,12 @@ class Line(Record):
 
 
 class WrittenTask(Record):
-    """Entry of a task in `suite.json`.
+    """Task entry in `suite.json`.
 
     Attributes:
         version: version of the generator.
-        shots: numbers in SHOTS for which the solved examples fit before every item.
-        files: {file name: SHA-256} of the items and of the examples.
+        shots: numbers of few-shot examples, out of SHOTS, that fit into the window with every item.
+        files: {file name: SHA-256} of the item file and the example file.
     """
 
     version: int
@@ -106,7 +106,7 @@ class Suite(Record):
         digest: SHA-256 of `suite.json`, which contains the digests of all items.
         tasks: tasks, keyed by name.
         left_out: {name of an excluded task: reason}.
-        delimiter: text between solved examples.
+        delimiter: text between few-shot examples.
     """
 
     folder: Path
@@ -116,7 +116,7 @@ class Suite(Record):
     delimiter: str
 
     def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
-        """Return the tasks called `names`, sorted; None means all.
+        """Return the named tasks in sorted order; None means all.
 
         Raises ParibusError if a task is unknown or excluded.
         """
@@ -130,20 +130,20 @@ class Suite(Record):
             if name not in self.tasks:
                 own = "; custom tasks go in tasks.own" if ":" in name else ""
                 known = nearest(name, {*self.tasks, *self.left_out})
-                raise ParibusError(f"there is no task '{name}': {known}{own}", code="unknown")
+                raise ParibusError(f"unknown task '{name}'; {known}{own}", code="unknown")
         return {name: t for name, t in self.tasks.items() if names is None or name in names}
 
     def rows(self, name: str) -> dict[str, list[Row]]:
-        """Return a task's items and examples, keyed by split ("test" or "examples").
+        """Return a task's items and few-shot examples, keyed by split ("test" or "examples").
 
-        Raises ParibusError if a file is missing, was changed, or has an invalid item.
+        Raises ParibusError if a file is missing, was changed, or contains an invalid item.
         """
         rows: dict[str, list[Row]] = {}
         for split, file in _files(name).items():
             path = self.folder / file
             problem = (
                 f"{path} is missing or differs from its digest in suite.json; restore the file, or "
-                "write the suite again"
+                "re-create the suite"
             )
             content = read_bytes(path, RECORD_BYTES, missing=problem)
             if _digest(content) != self.tasks[name].files.get(file):
@@ -151,7 +151,7 @@ class Suite(Record):
             lines = [as_model(Line, parse_json(x, str(path)), path) for x in content.splitlines()]
             if any(line.answer >= len(line.choices) for line in lines):
                 raise ParibusError(
-                    f"{path} has an answer that is not the index of a choice; write the suite again"
+                    f"{path} has an answer that is not the index of a choice; re-create the suite"
                 )
             rows[split] = [line.model_dump() for line in lines]
         return rows
@@ -166,19 +166,19 @@ def write_suite(
     own: Sequence[Task] = (),
     readers: Sequence[tuple[Encode, int]] = (),
 ) -> Suite:
-    """Draw a task suite from the validation split, and write it to `folder`.
+    """Sample a task suite from the validation split, and write it to `folder`.
 
-    Equal suites have equal bytes. Tasks that the text or the window does not allow are listed in
-    `left_out`.
+    Equal arguments produce identical files. Tasks for which the text or the window is too small are
+    excluded and listed in `left_out`.
 
     Args:
         folder: folder without a suite.
         dataset: text and tokenizer.
-        seed: seed for drawing items.
-        window: number of tokens in the window of the models.
-        n_least: minimum number of items; a task has N_ITEMS, or as many as the text allows.
+        seed: seed for sampling items.
+        window: context length of the models, in tokens.
+        n_least: minimum number of items per task; the maximum is N_ITEMS.
         own: custom tasks.
-        readers: other tokenizers and their windows, which every item must fit, too.
+        readers: (encode, window) pairs of other tokenizers whose windows items must also fit.
 
     Raises ParibusError if a custom task is excluded.
     """
@@ -225,13 +225,13 @@ def write_suite(
 def _draw(
     task: Task, text: HeldOut, held_out: HeldOut, length: int, wanted: int, seed: int, purpose: str
 ) -> list[Row]:
-    """Draw up to `wanted` items of a task from `text`, a part of `held_out`.
+    """Sample up to `wanted` items of a task from `text`, a subset of `held_out`.
 
-    Items are distinct and have one correct choice. Correct choices are balanced over the positions,
-    also among the first items.
+    Items are distinct and have exactly one correct choice. Answer positions are balanced, also
+    among the first items.
     """
     kept: dict[tuple[str, str], Question] = {}
-    with blamed(f"task '{task.name}' fails"):
+    with blamed(f"task '{task.name}' failed"):
         for question in task.function(text, stream(seed, "tasks", task.name, purpose), length):
             if len(kept) == wanted:
                 break
@@ -239,12 +239,12 @@ def _draw(
             sizes = {len(choice) for choice in choices}
             if len(choices) != task.n_choices or len(sizes) != 1 or 0 in sizes:
                 raise ValueError(
-                    f"a question has choices with {sorted(map(len, choices))} characters, but must "
-                    f"have {task.n_choices} nonempty choices of equal length"
+                    f"a question has choices with {sorted(map(len, choices))} characters; yield "
+                    f"questions with {task.n_choices} nonempty choices of equal length"
                 )
             if len(question.context) + max(sizes) > length:
                 raise ValueError(
-                    f"a question's context and choice together exceed {length} characters"
+                    f"a question's context and choice exceed {length} characters; shorten them"
                 )
             # Text repeats itself: a distractor may be how it goes on elsewhere.
             is_right = [held_out.contains(question.context + wrong) for wrong in question.wrong]
@@ -266,9 +266,9 @@ def _fitting_shots(
     delimiter: str,
     readers: Sequence[tuple[Encode, int]],
 ) -> tuple[int, ...]:
-    """Return the numbers in SHOTS for which every prompt and choice fits every window.
+    """Return the numbers of few-shot examples, out of SHOTS, that fit with every item.
 
-    `readers` are pairs of a tokenizer's `encode` and the window in tokens.
+    `readers` are (encode, window) pairs, with windows in tokens.
     """
     solved = [row["context"] + row["choices"][row["answer"]] + delimiter for row in examples]
     texts = [row["context"] + choice for row in items for choice in row["choices"]]
@@ -285,7 +285,7 @@ def _write_task(
 ) -> dict[str, str]:
     """Write a task's configuration, items and examples.
 
-    Returns {file name: SHA-256} of the items and of the examples.
+    Returns {file name: SHA-256} for the item file and the example file.
     """
     digests, files = {}, _files(task.name)
     for split, rows in splits.items():
@@ -301,9 +301,9 @@ def _write_task(
 
 
 def read_suite(folder: Path) -> Suite:
-    """Read and verify the suite in `folder`. Raises ParibusError if an item was changed."""
+    """Read the suite in `folder`, or raise ParibusError if an item was changed."""
     path = folder / "suite.json"
-    content = read_bytes(path, RECORD_BYTES, missing=f"{path} is missing; write the suite again")
+    content = read_bytes(path, RECORD_BYTES, missing=f"{path} is missing; re-create the suite")
     record = parse_json(content, str(path))
     if isinstance(record, dict):
         record |= {"folder": folder, "digest": _digest(content)}
@@ -314,12 +314,12 @@ def read_suite(folder: Path) -> Suite:
 
 
 def _files(name: str) -> dict[str, str]:
-    """Return the file name of each split of a task, {split: file name}."""
+    """Return the names of a task's data files, {split: file name}."""
     return {"test": f"{name}.jsonl", "examples": f"{name}.examples.jsonl"}
 
 
 def configuration(name: str, version: int, delimiter: str) -> dict[str, Any]:
-    """Return the harness's configuration of a task, without the function that loads its items."""
+    """Return a task's `lm_eval` configuration, without the function that loads its items."""
     return {
         "task": f"paribus_{name}",
         "tag": "paribus",
@@ -345,7 +345,7 @@ STANDARD_FILE = "standard.json"
 
 
 class Pinned(Record):
-    """Entry of a standard task in `standard.json`: version, data set and digests."""
+    """Standard task entry in `standard.json`, with version, data set and digests."""
 
     version: Number | str
     dataset: str
@@ -355,13 +355,13 @@ class Pinned(Record):
 
 
 def read_standard(folder: Path) -> dict[str, Pinned]:
-    """Read a study's standard tasks, keyed by name. Raises ParibusError if the file is invalid."""
+    """Read `standard.json` in `folder`, or raise ParibusError if it is invalid."""
     form = RootModel[Annotated[dict[str, Pinned], Field(min_length=1)]]
     return read_as(form, folder / STANDARD_FILE).root
 
 
 def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
-    """Describe the tasks in `folder` for registration.
+    """Return the names and digests of the tasks in `folder`, for registration.
 
     Returns {} if `asked` selects no tasks.
     """

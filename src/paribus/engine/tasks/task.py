@@ -31,10 +31,10 @@ MOST_TOKENS = 2**20
 
 @dataclass(frozen=True)
 class Site:
-    """Place in a text where a word begins.
+    """Word boundary in a text, with the text on both sides.
 
-    `context` is the text before the word. `span` is the text that follows, starting with the
-    whitespace before the word.
+    `context` is the text before the boundary. `span` is the text after the boundary, starting with
+    the whitespace before a word.
     """
 
     context: str
@@ -43,7 +43,7 @@ class Site:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Documents in the validation split; the first one may lack its beginning.
+    """Documents of the validation split, the first of which may be truncated at its start.
 
     Attributes:
         documents: nonempty texts.
@@ -55,7 +55,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
-        """Decode the validation split into documents, up to a limit of MOST_TOKENS tokens."""
+        """Decode the first MOST_TOKENS tokens of the validation split into documents."""
         tokenizer = dataset.tokenizer
         documents = tuple(tokenizer.documents(dataset.validation[:MOST_TOKENS]))
         everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
@@ -68,7 +68,7 @@ class HeldOut:
         return any(text in document for document in self.documents)
 
     def divide(self) -> tuple[HeldOut, HeldOut]:
-        """Split the documents into (text for solved examples, text for scored items)."""
+        """Split the documents into text for few-shot examples and text for scored items."""
         total = sum(map(len, self.documents))
         wanted = min(max(int(total * EXAMPLES_FRACTION), EXAMPLES_LEAST), total // 2)
         examples, items = [], []
@@ -81,18 +81,18 @@ class HeldOut:
 
     @cached_property
     def marks(self) -> str:
-        """All punctuation marks in the text, each repeated as often as it occurs."""
+        """All punctuation marks in the documents, including repetitions, as one string."""
         return "".join(re.findall(r"[.,;:!?()\"'-]", "".join(self.documents)))
 
     @cached_property
     def pairs(self) -> Counter[str]:
-        """Number of occurrences of each pair of adjacent characters."""
+        """Counts of adjacent character pairs in the documents."""
         return Counter(text[at : at + 2] for text in self.documents for at in range(len(text) - 1))
 
     def most_plausible(self, texts: Iterable[str]) -> str:
-        """Return the text with the most common pairs of adjacent characters.
+        """Return the candidate whose adjacent character pairs are most common in the documents.
 
-        This avoids corruptions that an impossible pair of characters would reveal.
+        This avoids corruptions that are obvious from an impossible pair of characters.
         """
         # The product of counts orders as the sum of their logarithms does, and is exact.
         return max(
@@ -101,9 +101,10 @@ class HeldOut:
         )
 
     def sites(self, rng: np.random.Generator, context: int, span: int) -> Iterator[Site]:
-        """Yield every place where a word begins inside running text, in random order.
+        """Yield all word boundaries inside running text, in random order.
 
-        Contexts start at a word and have at most `context` characters; spans have exactly `span`.
+        Contexts start at a word and have at most `context` characters. Spans have exactly `span`
+        characters.
         """
         places = [
             (document, gap.start())
@@ -121,8 +122,8 @@ class HeldOut:
 def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
     """Yield groups of `size` values with distinct keys; each value is in at most one group.
 
-    If each member of a group is the correct choice once and a wrong choice for the others, no
-    choice can be preferred by itself: guessing without the context is correct once in `size` times.
+    If each member of a group is the correct choice once and a distractor otherwise, guessing
+    without the context is correct with probability 1 / size.
     """
     waiting: list[dict[str, T]] = []
     for value in values:
@@ -136,7 +137,7 @@ def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator
 
 
 def before_from_word(document: str, at: int, length: int) -> str:
-    """Return at most `length` characters before position `at`, starting with a whole word."""
+    """Return up to `length` characters before position `at`, starting at a word boundary."""
     start = max(at - length, 0)
     text = document[start:at]
     if start > 0 and not document[start - 1].isspace() and not text[:1].isspace():
@@ -145,13 +146,13 @@ def before_from_word(document: str, at: int, length: int) -> str:
 
 
 def words_inside(span: str, shortest: int) -> list[re.Match[str]]:
-    """Return the words in `span` that have at least `shortest` letters and touch neither end."""
+    """Find the words of at least `shortest` letters in `span` that touch neither of its ends."""
     pattern = rf"(?<=\s)[^\W\d_]{{{shortest},}}(?=[^\w])"
     return list(re.finditer(pattern, span))
 
 
 def replace(span: str, start: int, text: str) -> str:
-    """Return `span` with its characters from `start` on overwritten by `text`."""
+    """Overwrite the characters of `span` from index `start` on with `text`."""
     return span[:start] + text + span[start + len(text) :]
 
 
@@ -162,7 +163,7 @@ SHORT = 31
 
 @dataclass(frozen=True)
 class Question:
-    """Multiple-choice question: a context, its true continuation and wrong ones."""
+    """Multiple-choice question with a context, its true continuation, and distractors."""
 
     context: str
     right: str
@@ -173,9 +174,9 @@ class Question:
 class Task(Decorated):
     """Decorator that declares a function as a task: `@task("name", n_choices=2)`.
 
-    The function takes the held-out text, a random stream, and the maximum number of characters in
-    context and choice together. It yields questions in random order and uses no other randomness.
-    All choices of a question have equal length. The task's files have its name.
+    The function takes the held-out text, a random generator, and the maximum number of characters
+    in context and choice together. It yields questions in random order and uses no other source of
+    randomness. All choices of a question have equal length. Files are named after the task.
 
     Attributes:
         n_choices: number of choices of each question.

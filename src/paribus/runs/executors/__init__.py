@@ -20,12 +20,12 @@ BACKENDS = {name: f"{__name__}.{name}:{name.capitalize()}" for name in ("local",
 
 
 def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None) -> Backend:
-    """Return a backend, given its name or a TOML file with its kind and options.
+    """Create a backend from its name, or from a TOML file with its kind and options.
 
     A `Backend` object is returned unchanged.
 
     Args:
-        chosen: the name, the path of the TOML file, or a backend.
+        chosen: name of a backend, path of a TOML file, or a `Backend`.
         options: options that take precedence over those in the file.
 
     Raises ParibusError if the name or an option is unknown.
@@ -37,6 +37,6 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
         values = parse_toml(read_text(Path(chosen), STUDY_BYTES), chosen) | values
         kind = str(values.pop("kind", ""))
     if kind not in BACKENDS:
-        raise ParibusError(f"{where}: unknown backend '{kind}': {nearest(kind, BACKENDS)}")
+        raise ParibusError(f"{where}: unknown backend '{kind}'; {nearest(kind, BACKENDS)}")
     make: type[Backend] = resolve_name(BACKENDS[kind])
     return make(read_options(make.Options, values, f"{where}: options", kind))

@@ -1,8 +1,8 @@
-"""Workers as jobs: each job runs a worker, which does tasks until none are left.
+"""Base class of backends, which run workers as jobs.
 
-A backend submits jobs, reports their states and cancels them. Jobs wait in the scheduler's queue
-and outlive the command that submitted them. If all jobs end before the run is finished, the current
-command or the next one submits new jobs.
+Each job runs a worker, which runs tasks until none are left. A backend submits jobs, reports their
+states and cancels them. Jobs wait in the scheduler's queue and outlive the command that submitted
+them. If all jobs end before the run is finished, the current or the next command submits new ones.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
 
 class Retrying(Options):
-    """Options that every backend has."""
+    """Options of all backends."""
 
     retries: Annotated[int, Field(ge=0, le=100)] = 2
-    """How often a trial is begun again whose worker died; the first run registers it."""
+    """Maximum number of times that a task is restarted after its worker has died."""
 
 
 class JobOptions(Retrying):
-    """Options that every scheduler has."""
+    """Options of all backends with a scheduler."""
 
     jobs: Count = 16
-    """The largest number of jobs that run at the same time."""
+    """Maximum number of jobs per submission."""
     workers: Count | None = None
-    """Trials at the same time in a job; by default one for each GPU or core that it asks for."""
+    """Number of concurrent trials per job; by default one per requested GPU or CPU core."""
     gpus: Annotated[int, Field(ge=0)] = 0
-    """Number of GPUs for each job."""
+    """Number of GPUs per job."""
     cpus: Count | None = None
-    """Number of cores for each job; by default one for each worker."""
+    """Number of CPU cores per job; by default one per concurrent trial."""
 
 
 @dataclass(frozen=True)
 class JobState:
-    """State of a job, as its scheduler reports it.
+    """State of a job, as reported by its scheduler.
 
     Attributes:
-        id: the job's id, as users type it.
-        phase: "queued", "running", or "ended" if the job will not run again by itself.
-        words: the scheduler's name for the state, and its reason.
-        node: the node on which the job runs.
+        id: job id, as used on the command line.
+        phase: "queued", "running", or "ended" if the job will not restart by itself.
+        words: the scheduler's name of the state, with the reason.
+        node: node on which the job runs.
         is_cancelled: whether a user cancelled the job.
-        doing: the tasks that the job has claimed.
-        log: the last lines logged by a job that ended before the run did, last line first.
+        doing: comma-separated ids of the tasks that the job has claimed.
+        log: last log lines, in reverse order, of a job that ended before the run was finished.
     """
 
     id: str
@@ -87,17 +87,17 @@ class JobState:
 
 
 States = Mapping[tuple[str, int], JobState]
-"""State of each job, keyed by submission name and job number."""
+"""State of each job, keyed by (submission name, job number)."""
 
 
 class Backend(ABC):
-    """Base class of backends, which submit arrays of jobs under unique names and follow them.
+    """Base class of backends, which submit arrays of jobs under unique names and monitor them.
 
     Attributes:
-        name: the name that users type.
-        options: the options that the user set.
-        is_here: whether workers run on this machine and end with the command.
-        submissions: the number of jobs in each submission of the run, keyed by name.
+        name: name on the command line.
+        options: options set by the user.
+        is_here: whether workers run on this machine and stop with the command.
+        submissions: number of jobs in each submission of the run, keyed by submission name.
     """
 
     name: ClassVar[str]
@@ -110,41 +110,41 @@ class Backend(ABC):
 
     @abstractmethod
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command.
+        """Submit one job per command.
 
         Args:
-            name: the name of the submission.
-            commands: the command lines of the jobs.
-            scratch: a folder for logs and the scheduler's files.
+            name: name of the submission.
+            commands: command lines of the jobs.
+            scratch: folder for logs and the scheduler's files.
 
-        Raises ParibusError with the scheduler's message.
+        Raises ParibusError with the scheduler's message if submission fails.
         """
 
     @abstractmethod
     def states(self, names: Collection[str]) -> States:
-        """Query the scheduler once, and return the states of the jobs in these submissions."""
+        """Query the scheduler once, and return the job states of the named submissions."""
 
     @abstractmethod
     def cancel(self, names: Collection[str]) -> None:
-        """Cancel all queued or running jobs in these submissions, and no others."""
+        """Cancel all queued and running jobs of the named submissions, and no others."""
 
     def workers(self, devices_per_trial: int) -> int | None:
-        """Return how many trials a worker runs concurrently, or None to let the worker decide.
+        """Return the number of concurrent trials per worker, or None to let the worker decide.
 
-        The default for a job is its number of GPUs (or cores) divided by the devices per trial.
+        By default, this is the number of GPUs (or cores) per job divided by the devices per trial.
         Raises ParibusError if a job has fewer GPUs than a trial needs.
         """
         options = self.options
         if options.gpus and devices_per_trial > options.gpus:
             raise ParibusError(
                 f"backend '{self.name}': resources.devices_per_trial = {devices_per_trial}, but "
-                f"each job has gpus = {options.gpus}; set gpus = {devices_per_trial}, or use fewer "
-                "devices"
+                f"each job has gpus = {options.gpus}; set gpus = {devices_per_trial}, or lower "
+                "devices_per_trial"
             )
         return options.workers or max((options.gpus or options.cpus or 1) // devices_per_trial, 1)
 
     def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> None:
-        """Submit jobs, or use those that an earlier command submitted."""
+        """Submit jobs, or monitor those that an earlier command submitted."""
         self._queue = queue
         workers = self.workers(devices_per_trial) or n_trials
         self._n_jobs = min(getattr(self.options, "jobs", 1), math.ceil(n_trials / workers))
@@ -155,7 +155,7 @@ class Backend(ABC):
             self._submit()
 
     def check(self) -> None:
-        """Submit new jobs if all have ended. Raises ParibusError if this happens too often."""
+        """Submit new jobs if all have ended, or raise ParibusError after too many attempts."""
         states = self._ask()
         if states == {} and time.monotonic() - self._submitted >= UNKNOWN_SECONDS:
             states = {("", 0): JobState("", "ended", "gone from the queue")}
@@ -172,17 +172,17 @@ class Backend(ABC):
         words = f"all workers ended ({last.words})" + "".join(f": {line}" for line in log)
         if self._n_ends > self.options.retries + 1:
             has_begun = any(True for _ in self._queue.events({}))
-            hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
+            hint = "" if has_begun else f"; make {self._queue.path} visible to every machine"
             raise ParibusError(
-                f"{words}{hint}; finished trials are kept: run again to continue", code="system"
+                f"{words}{hint}; run again to continue (finished trials are kept)", code="system"
             )
-        LOGGER.warning("%s; new ones are started", words)
+        LOGGER.warning("%s; submitting new jobs", words)
         self._submit()
 
     def leave(self, *, is_interrupted: bool) -> None:
         """Wait until all jobs have ended, and cancel those that take too long.
 
-        After Ctrl-C, jobs in a scheduler continue to run.
+        If interrupted by Ctrl-C, return at once and let scheduled jobs continue to run.
         """
         if is_interrupted and not self.is_here:
             LOGGER.warning(
@@ -223,7 +223,7 @@ class Backend(ABC):
         self._submitted = time.monotonic()
 
     def _ask(self) -> States | None:
-        """Return the scheduler's report; None if it does not answer or was asked a moment ago."""
+        """Query job states, or return None if the scheduler fails or was queried just before."""
         now = time.monotonic()
         if not self.is_here and now - self._asked < ASK_SECONDS:
             return None
@@ -231,11 +231,11 @@ class Backend(ABC):
         try:
             states = self.states(list(self.submissions))
             words = {state.words for state in states.values() if state.phase == "queued"}
-            lines = [f"jobs wait ({reason})" for reason in words]
+            lines = [f"jobs are queued ({reason})" for reason in words]
         except ParibusError as error:
             if error.code == "not_installed":
                 raise
-            states, lines = None, [f"{error}; it is asked again"]
+            states, lines = None, [f"{error}; retrying"]
         for line in lines:
             if now - self._first_seen.setdefault(line, now) >= WAIT_SECONDS:
                 self._first_seen[line] = math.inf  # it is said once
@@ -244,14 +244,14 @@ class Backend(ABC):
 
 
 def log_of(queue: Queue, name: str, number: int) -> Path:
-    """Return the file with a job's standard error; it may not exist yet."""
+    """Return the path of a job's stderr log, which may not exist yet."""
     return queue.path / "scheduler" / name / f"{number}.log"
 
 
 def read_submissions(queue: Queue) -> dict[str, int]:
-    """Return the number of jobs in each submission, keyed by name.
+    """Return the number of jobs in each submission, keyed by submission name.
 
-    Raises ParibusError if a name was not created by paribus, because `cancel` ends jobs by name.
+    Raises ParibusError if a name was not created by paribus, because `cancel` selects jobs by name.
     """
     path = queue.path / SUBMITTED
     if not is_regular(path):

@@ -1,6 +1,6 @@
-"""`local`: one worker on this machine, which ends with the command.
+"""Backend `local`, with one worker on this machine that stops with the command.
 
-It runs one child process per CPU core or per GPU.
+The worker runs one child process per CPU core or per GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paribus.runs.processes import ending
 
 
 class Local(Backend):
-    """A backend with one worker process on this machine."""
+    """Backend with one worker process on this machine."""
 
     name = "local"
     Options = Retrying
@@ -27,10 +27,10 @@ class Local(Backend):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def workers(self, devices_per_trial: int) -> None:
-        """Return None: the worker decides how many trials run concurrently."""
+        """Return None, so that the worker decides how many trials run concurrently."""
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Start the worker."""
+        """Start the worker process."""
         [command] = commands
         with open(scratch / "0.log", "wb") as log:
             words = [*command, "--parent", str(os.getpid())]
@@ -39,7 +39,7 @@ class Local(Backend):
             )
 
     def states(self, names: Collection[str]) -> States:
-        """Return the state of each worker: running, or ended with an exit code."""
+        """Return whether each worker is running, or has ended with which exit code."""
         states = {}
         for name in names:
             process = self._processes[name]
@@ -49,12 +49,12 @@ class Local(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Ask workers to stop. Their children write checkpoints first."""
+        """Send SIGTERM to the workers, whose children then write checkpoints and exit."""
         for name in names:
             self._processes[name].terminate()
 
     def leave(self, *, is_interrupted: bool) -> None:
-        """Wait until the worker has ended, and kill it if it takes too long."""
+        """Wait until the worker has exited, and kill it if it takes too long."""
         super().leave(is_interrupted=is_interrupted)
         for process in self._processes.values():
             process.kill()

@@ -1,8 +1,8 @@
-"""`ray`: jobs of a Ray cluster, through Ray's job submission.
+"""Backend `ray`, which submits jobs to a Ray cluster.
 
-A job is a command line that Ray starts on a node with room for it. All nodes share the results
-folder. Ray does not restart a job whose node was lost: the command that follows the run submits
-jobs again, and so does the next `paribus run`.
+A job is a command line that Ray starts on a node with enough free resources. All nodes share the
+results folder. Ray does not restart a job after losing its node. The command that monitors the run
+submits new jobs instead, and so does the next `paribus run`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ PHASES: dict[str, Phase] = {"PENDING": "queued", "RUNNING": "running"}
 
 
 class RayOptions(JobOptions):
-    """Options of Ray."""
+    """Options of the backend `ray`."""
 
     address: str | None = None
-    """Of its dashboard, such as "http://head:8265"; by default RAY_ADDRESS, or a cluster here."""
+    """Dashboard address, such as "http://head:8265"; by default RAY_ADDRESS or a local cluster."""
     resources: dict[str, float] = Field(default_factory=dict)
-    """Ray's custom resources, keyed by name."""
+    """Amounts of Ray's custom resources per job, keyed by name."""
 
 
 class Ray(Backend):
-    """A backend that submits jobs to a Ray cluster."""
+    """Backend that submits jobs to a Ray cluster."""
 
     name = "ray"
     Options = RayOptions
     _client: Any = None
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command. The name becomes the job's id, which Ray keeps unique."""
+        """Submit one job per command, with job ids that start with `name`."""
         for number, command in enumerate(commands):
             log = shlex.quote(str(scratch / f"{number}.log"))
             self._call(
@@ -65,13 +65,13 @@ class Ray(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Stop running and queued jobs. Running ones write checkpoints first."""
+        """Stop queued and running jobs; running jobs write checkpoints first."""
         for (name, number), state in self.states(names).items():
             if state.phase != "ended":
                 self._call("stop_job", f"{name}_{number}")
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the cluster's client. Raises ParibusError with the client's message."""
+        """Call a method of Ray's client, and convert its exceptions to ParibusError."""
         try:
             from ray.job_submission import JobSubmissionClient  # type: ignore
         except ImportError:

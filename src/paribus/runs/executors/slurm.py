@@ -1,8 +1,8 @@
-"""`slurm`: arrays of SLURM jobs.
+"""Backend `slurm`, which submits SLURM job arrays.
 
-The array's script is in a scratch folder of the run. Before a job's time limit, SLURM sends a
-signal: the worker writes checkpoints, and the job requeues itself under the same number, even if
-the command that submitted it has ended.
+The job script is stored in a scratch folder of the run. Before a job's time limit, SLURM sends a
+signal. The worker then writes checkpoints, and the job requeues itself under the same number, even
+if the command that submitted it has exited.
 """
 
 from __future__ import annotations
@@ -51,31 +51,31 @@ class SlurmOptions(JobOptions):
     """Resources and options of each SLURM job."""
 
     partition: str | None = None
-    """Partition to submit to; by default the cluster's."""
+    """Partition to submit to; by default the cluster's default partition."""
     account: str | None = None
     """Account to charge."""
     qos: str | None = None
     """Quality of service."""
     time: int | str | datetime.time = 1440
-    """Minutes, or as SLURM writes it; a job that needs longer goes on in the queue again."""
+    """Time limit in minutes, or in SLURM's format; unfinished jobs are requeued at the limit."""
     memory: str | None = None
-    """Such as "32GB"."""
+    """Memory per node, such as "32GB"."""
     checkpoint_seconds_before: Annotated[int, Field(ge=10, le=65_535)] = 90
-    """How long before the end of its time a job is told, and writes its checkpoints."""
+    """Time between the signal to write checkpoints and the time limit, in seconds."""
     options: dict[str, str | int | bool] = Field(default_factory=dict)
-    """Any other option of `sbatch`, by its long name: { constraint = "a100" }."""
+    """Additional `sbatch` options, keyed by long name, such as { constraint = "a100" }."""
     setup: tuple[str, ...] = Field(default=(), strict=False)
-    """Lines of shell before the job, such as "module load cuda"."""
+    """Shell commands that run before the worker, such as "module load cuda"."""
 
 
 class Slurm(Backend):
-    """A backend that submits SLURM job arrays."""
+    """Backend that submits SLURM job arrays."""
 
     name = "slurm"
     Options = SlurmOptions
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit one job array."""
+        """Submit the commands as one job array."""
         options: SlurmOptions = self.options
         flags = {
             "job-name": name,
@@ -123,13 +123,13 @@ class Slurm(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Cancel jobs by name. Each name belongs to one study."""
+        """Cancel all jobs with these names, each of which belongs to a single run."""
         for name in names:
             _ask("scancel", "-u", getpass.getuser(), "-n", name)
 
 
 def write_script(scratch: Path, commands: Sequence[Sequence[str]], setup: Sequence[str]) -> Path:
-    """Write the script of a job array and return its path. Each job runs one of `commands`."""
+    """Write a job script, in which each array job runs one of `commands`, and return its path."""
     cases = [f"{k}) {shlex.join(command)} & ;;" for k, command in enumerate(commands)]
     script = scratch / "job.sh"
     write_bytes(script, SCRIPT.format(setup="\n".join(setup), commands="\n".join(cases)).encode())
@@ -137,7 +137,7 @@ def write_script(scratch: Path, commands: Sequence[Sequence[str]], setup: Sequen
 
 
 def _ask(*command: str) -> str:
-    """Return the output of a SLURM program. Raises ParibusError with the program's message."""
+    """Run a SLURM command and return its output, or raise ParibusError with its message."""
     if shutil.which(command[0]) is None:
         raise ParibusError(
             f"backend 'slurm': {command[0]} is not installed on this machine; run paribus on a "

@@ -1,4 +1,4 @@
-"""The records of a command's trials, and the controls between two trials."""
+"""Trial records of the trainer `command`, and the checks that compare two trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAIN_LOSS = "train_loss"
 
 
 class ProgramEnvironment(Record):
-    """Format of machine.json, for trials of a command."""
+    """Schema of machine.json in trials of the trainer `command`."""
 
     device: str
     processor: str
@@ -28,7 +28,7 @@ class ProgramEnvironment(Record):
 
 
 class ProgramTrial(TrialJson):
-    """Format of trial.json, for trials of a command."""
+    """Schema of trial.json in trials of the trainer `command`."""
 
     command: list[str]
     failed: str = ""
@@ -40,7 +40,7 @@ class ProgramTrial(TrialJson):
 
 @dataclass(frozen=True)
 class ProgramEvidence(checked.Evidence):
-    """Evidence of one trial, with its environment and its primary score."""
+    """Data of a trial that checks compare, with its environment and primary score."""
 
     environment: Mapping[str, Any]
     score: float | None
@@ -50,7 +50,7 @@ class CommandRecords(RecordFormat):
     """Record format of the trainer `command`."""
 
     def checks(self, registered: Mapping[str, Any]) -> checked.Checks:
-        """Return the controls that compare two trials."""
+        """Return the registered checks that compare two trials."""
         pairs: dict[str, Check] = {"setting": checked.settings}
         for name, keys in registered.get(TRAINER, {}).get("controls", {}).items():
             # A source is its commit and uncommitted changes, a digest each.
@@ -67,7 +67,7 @@ class CommandRecords(RecordFormat):
         data: dict[str, Any],
         opened: dict[str, str],
     ) -> ProgramEvidence:
-        """Return the evidence of a trial."""
+        """Read the data of a trial that checks compare."""
         environment = ProgramEnvironment.model_validate(folder.read_json(MACHINE)).model_dump()
         score = folder.read_json("evaluation.json").get(trial.get("deciding", ""))
         return ProgramEvidence(folder.arm, folder.seed, trial, environment, score)
@@ -80,30 +80,30 @@ def _compare(
     other: ProgramEvidence,
     declared: checked.Declared,
 ) -> Finding:
-    """Compare two trials by one control. An undeclared difference breaks the control."""
+    """Check the control `name` for two trials; it is broken by an undeclared difference."""
     return COMPARISONS[name](own, other, checked.declared_by(declared, *keys))
 
 
 def _data(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
     ours, theirs = (dict(record.trial["batches"]) for record in (own, other))
     if not ours or not theirs:
-        return "not proven", "the program does not say which batches it saw (paribus.trial)"
+        return "not proven", "the program does not report its batches (see paribus.trial)"
     n, m, both = max(ours), max(theirs), ours.keys() & theirs.keys()
     alike = max((k for k in both if ours[k] == theirs[k]), default=0)
     if n == m == alike:
-        return "held", f"{n:,} batches alike"
+        return "held", f"{n:,} identical batches"
     if alike and alike == max(both):
-        return "not proven", f"the first {alike:,} batches alike, of {n:,} and {m:,}"
+        return "not proven", f"first {alike:,} of {n:,} and {m:,} batches identical"
     return difference, f"batches differ after {alike:,} of {n:,} and {m:,}"
 
 
 def _initial(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
     ours, theirs = own.trial["initial"], other.trial["initial"]
     if not ours or not theirs:
-        return "not proven", "the program does not say where it began (paribus.trial)"
+        return "not proven", "the program does not report its initial weights (see paribus.trial)"
     n, alike = len(ours.keys() | theirs.keys()), len(ours.items() & theirs.items())
     state: State = "held" if alike == n else difference
-    return state, f"{alike:,} of {n:,} parameters begin alike"
+    return state, f"{alike:,} of {n:,} parameters have identical initial values"
 
 
 def _environment(
@@ -124,11 +124,11 @@ def _environment(
         return difference, some([text for _, text in findings])
     if is_device:
         return "held", ours["processor"] if ours["device"] == "cpu" else ours["device"]
-    return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
+    return "held", f"same Python {ours['python']} and {len(ours['packages'])} packages"
 
 
 def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    """Compare the steps of the scores, or of the last training losses if scores have no steps."""
+    """Compare the steps of the scores, or those of the last training losses as a fallback."""
     metric = own.trial["deciding"]
     steps = [record.trial.get("last_steps", {}) for record in (own, other)]
     name = metric if any(metric in known for known in steps) else TRAIN_LOSS
@@ -136,9 +136,9 @@ def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> F
     if step is None or other_step is None:
         return "not proven", f"not recorded: {metric} is read without steps"
     if step == other_step:
-        return "held", f"step {step:g} in each"
+        return "held", f"step {step:g} in both"
     state: State = "not proven" if difference == "broken" else difference
-    return state, f"step {step:g} against step {other_step:g}"
+    return state, f"step {step:g} versus step {other_step:g}"
 
 
 COMPARISONS: dict[str, Callable[[ProgramEvidence, ProgramEvidence, State], Finding]] = {
@@ -147,19 +147,19 @@ COMPARISONS: dict[str, Callable[[ProgramEvidence, ProgramEvidence, State], Findi
     "software": partial(_environment, is_device=False),
     "device": partial(_environment, is_device=True),
     "steps": _steps,
-    "seed": lambda *_: ("held", "seeds give other scores"),
+    "seed": lambda *_: ("held", "scores differ between seeds"),
 }
 
 
 def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[checked.Labelled]:
-    """Report an arm whose seeds all have the same score."""
+    """Yield a finding if an arm has only one seed, or the same score for all seeds."""
     scored = [record for record in records if record.score is not None]
     for record in scored[:1]:
         if len(scored) == 1:
-            yield record.label, "not proven", "one seed alone"
+            yield record.label, "not proven", "only one seed"
         elif len({record.score for record in scored}) == 1:
             question = "does the program read its seed, or print too few digits?"
-            text = f"all {len(scored)} seeds of {record.arm} give {record.score!r}: {question}"
+            text = f"all {len(scored)} seeds of {record.arm} scored {record.score!r}: {question}"
             yield record.label, "broken", text
 
 

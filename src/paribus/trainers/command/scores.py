@@ -1,7 +1,7 @@
-"""The scores of a trial, read from its output, a file or its report, and their verification.
+"""Reading and verification of trial scores from a program's output, files or report.
 
-The sealed record contains the output and the report of `paribus.trial`. Files that the program
-wrote stay in `runs`.
+A completed record contains the output and the report written by `paribus.trial`. All other files of
+the program stay in `runs`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ Digest = Annotated[str, Field(max_length=64)]
 
 @dataclass
 class Finder:
-    """Collector of a metric's values: the value that counts, and a curve of bounded length.
+    """Collector of a metric's values, with the final value and a curve of bounded length.
 
     Attributes:
-        source: where the values are read.
-        n: the number of values.
-        value: the value at the last step, or None before the first value.
-        step: the step of `value`, or None if it is unknown.
-        points: the curve, as (step, value).
-        unread: the text that was found instead of a number, or "".
+        source: source of the values.
+        n: number of values read.
+        value: value at the last step, or None before the first value.
+        step: step of `value`, or None if unknown.
+        points: curve of (step, value) pairs.
+        unread: text that could not be parsed as a number, or "".
     """
 
     source: MetricSource
@@ -57,7 +57,7 @@ class Finder:
     unread: str = ""
 
     def read_line(self, line: str) -> None:
-        """Add the value in a printed line, if the line contains one."""
+        """Parse a line of output, and add its value if the line contains one."""
         match = re.search(self.source.stdout, line) if self.source.stdout else None
         if match is None:
             return
@@ -69,14 +69,14 @@ class Finder:
         self.add(f"{match[group]} {rest}".rstrip(), named.get("step"))
 
     def read_rows(self, rows: Iterable[Any], key: str, step: str) -> None:
-        """Add the values under `key`, a dotted path, in JSON rows. null counts as NaN."""
+        """Add the values at the dotted path `key` in JSON rows, with null as NaN."""
         for row in rows:
             for content in contents(row, key):
                 value = math.nan if content is None else content
                 self.add(value, next(iter(contents(row, step)), None))
 
     def add(self, content: Any, step: Any) -> None:
-        """Add a value. If it is not a number, all earlier values are discarded."""
+        """Add a value, or discard all earlier values if it is not a number."""
         value, step = number(content), number(step)
         if value is None:
             self.unread = str(content)[:80]
@@ -92,9 +92,9 @@ class Finder:
 
 
 def number(text: Any) -> float | None:
-    """Return the number in a text or JSON value, which may be NaN, or None if none exists.
+    """Parse a string or JSON value as a number, which may be NaN, or return None.
 
-    A comma is accepted only between thousands, because 0,985 may have a decimal comma.
+    Commas are accepted only as thousands separators, because 0,985 may have a decimal comma.
     """
     plain = str(text).strip().rstrip(".,")
     try:
@@ -104,7 +104,7 @@ def number(text: Any) -> float | None:
 
 
 def contents(row: Any, key: str) -> list[Any]:
-    """Return [value] for a key or dotted path in a table, or [] if the key is missing."""
+    """Return [value] for a key or dotted path in a dict, or [] if the key is missing."""
     if not isinstance(row, dict):
         return []
     if key in row:
@@ -114,14 +114,14 @@ def contents(row: Any, key: str) -> list[Any]:
 
 
 class Batches(BaseModel):
-    """The digest of a program's first training batches, and their number."""
+    """Number and digest of a program's first training batches."""
 
     batches: int
     digest: Digest
 
 
 class ReportLine(BaseModel):
-    """A line in a report. Unknown keys are ignored."""
+    """Line in a report file, without unknown keys."""
 
     step: int | float | None = None
     log: dict[str, Any] = {}
@@ -132,11 +132,11 @@ class ReportLine(BaseModel):
 
 @dataclass
 class Report:
-    """The report that a program wrote with `paribus.trial`.
+    """Report that a program wrote with `paribus.trial`.
 
     Attributes:
-        results: the reported JSON rows, each with its `step`, in order.
-        logged: the logged JSON rows, each with its `step`, in order.
+        results: reported JSON rows with their `step`, in file order.
+        logged: logged JSON rows with their `step`, in file order.
         batches: digests of the first n training batches, keyed by n.
         initial: digests of the initial parameters, keyed by name.
     """
@@ -148,7 +148,7 @@ class Report:
 
 
 def read_report(folder: Path) -> Report:
-    """Return the report in a trial's folder. Truncated and invalid lines are skipped.
+    """Read the report in a trial's folder, skipping truncated and invalid lines.
 
     Raises ParibusError if the report cannot be read.
     """
@@ -171,21 +171,21 @@ def read_report(folder: Path) -> Report:
 
 
 def metrics_of(study: Study) -> dict[str, CommandMetric]:
-    """Return the metrics that a command's study declares, keyed by name."""
+    """Return the metrics in a study of the trainer `command`, keyed by name."""
     return (study.model_extra or {})["metrics"]
 
 
 def finders_of(study: Study) -> dict[str, Finder]:
-    """Return a `Finder` for each metric and the training loss of a trial, keyed by name."""
+    """Create a `Finder` for each metric and for the training loss, keyed by name."""
     finders = {name: Finder(metric) for name, metric in metrics_of(study).items()}
     loss = study.program.train_loss
     return finders | ({TRAIN_LOSS: Finder(loss)} if loss else {})
 
 
 def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) -> None:
-    """Read a metric that is not printed, from its file in `out` or from the program's report.
+    """Read a metric from its file in `out` or from the program's report, unless it is printed.
 
-    `where` names the trial in errors. Raises ParibusError if the file cannot be read.
+    `where` names the metric in error messages. Raises ParibusError if the file cannot be read.
     """
     source = finder.source
     key = source.key or name
@@ -198,11 +198,11 @@ def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) 
 
 
 def _rows(path: Path, where: str) -> list[Any]:
-    """Return the rows in a file of CSV, JSON Lines or a single JSON value.
+    """Read the rows of a CSV, JSON Lines or JSON file.
 
     Raises ParibusError if the file cannot be read.
     """
-    missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
+    missing = f"{where}: {path.name} is missing in {path.parent}; write it to {{folder}}"
     content = read_bytes(path, RECORD_BYTES, missing=missing)
     if path.suffix == ".csv":
         table = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
@@ -218,7 +218,7 @@ def _rows(path: Path, where: str) -> list[Any]:
 
 
 def verified(results: Results) -> tuple[list[str], list[str]]:
-    """Read the scores of all trials again. Returns findings, and descriptions of the checks."""
+    """Re-read the scores of all trials, and return findings and descriptions of the checks."""
     findings: list[str] = []
     trials = [t for t in results.finished if not t.read_json("trial.json").get("failed")]
     for trial in trials:
@@ -227,12 +227,12 @@ def verified(results: Results) -> tuple[list[str], list[str]]:
         except ParibusError as error:
             findings.append(f"{trial.label}: {error}")
     if all(metric.file for metric in metrics_of(results.study).values()):
-        return findings, ["no scores: the files that they were read from are not sealed"]
-    return findings, [f"scores of {plural(len(trials), 'trial')} as printed and reported"]
+        return findings, ["no scores, because their source files are not part of the record"]
+    return findings, [f"scores of {plural(len(trials), 'trial')} against logs and reports"]
 
 
 def _findings(study: Study, folder: TrialFolder) -> list[str]:
-    """Return a finding for each score that differs from the sealed log or report."""
+    """Return a finding for each score that differs from the recorded log or report."""
     finders, report = finders_of(study), read_report(folder.path)
     output = read_bytes(folder.path / LOG, RECORD_BYTES * 8).replace(b"\r", b"\n")
     for line in filter(None, map(clean_line, output.split(b"\n"))):
@@ -248,6 +248,6 @@ def _findings(study: Study, folder: TrialFolder) -> list[str]:
         value = finder.value if finder.value is not None and math.isfinite(finder.value) else None
         if value != scores.get(name):
             findings.append(
-                f"trial {folder.label}: {name} is {scores.get(name)}, but its records give {value}"
+                f"trial {folder.label}: {name} is {scores.get(name)}, but {value} in log or report"
             )
     return findings

@@ -1,8 +1,8 @@
-"""The sections of a study whose trainer is a command: `program`, `metrics` and `set`.
+"""Study sections of the trainer `command`: `program`, `metrics` and `set`.
 
-A study file has short forms for them: `[trainer]` is a table, an arm has a `ref`, and a margin is a
-key of its metric. A loaded study has `trainer = "command"`, the section `program`, endpoints, and
-arms as dotted overrides.
+Study files use short forms: `[trainer]` is a table, an arm may have a `ref`, and a metric may have
+a margin. A loaded study has `trainer = "command"`, the section `program`, endpoints, and arms as
+dotted overrides.
 """
 
 from __future__ import annotations
@@ -43,109 +43,109 @@ Control = (
 
 
 class MetricSource(Part):
-    """The source of a number of a trial: its output, a file, or its report.
+    """Source of a metric's values: the program's output, a file, or the program's report.
 
-    The last of several values is the score; where they have steps, that of the last step.
+    The score is the value at the last step, or the last value if values have no steps.
     """
 
     stdout: Word = ""
-    """A regular expression (Python's) of a line that is printed, its first group the number, or the
-    group named `value`; a group named `step` makes a curve of it."""
+    """Python regular expression that matches a line of output. The number is the group `value`, or
+    else the first group. With a group `step`, the values form a curve."""
     file: Word = ""
-    """A file of JSON, JSON lines or CSV in `{folder}`; `key` says which number."""
+    """Name of a JSON, JSON Lines or CSV file in `{folder}`, from which `key` is read."""
     key: Word = ""
-    """The name of the number there, with dots for tables in tables; by default the metric's."""
+    """Key of the number in the file or report, dotted if nested; by default the metric's name."""
     step: Word = ""
-    """The name of the step in the file. With it, the values make a curve."""
+    """Key of the step in the file. With this key, the values form a curve."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.stdout and self.file:
-            raise ValueError("stdout and file are two sources; set one of them")
+            raise ValueError("stdout and file are both set; remove one of them")
         if self.stdout:
             try:
                 groups = re.compile(self.stdout).groups
             except re.error as error:
-                raise ValueError(f"stdout = '{self.stdout}' is not a pattern: {error}") from None
+                raise ValueError(f"stdout = '{self.stdout}' is not a regex: {error}") from None
             if not groups:
-                raise ValueError(r"put the number in parentheses, such as 'val_loss: (\S+)'")
+                raise ValueError(r"stdout needs a group for the number, as in 'val_loss: (\S+)'")
             self._require_nan()
         return self
 
     def _require_nan(self) -> None:
-        """Raise ValueError for a group that cannot match nan: it would keep an earlier number."""
+        """Raise ValueError if the group does not match nan, which would hide a divergence."""
         group = GROUP.search(self.stdout, max(self.stdout.find("(?P<value>"), 0))
         with contextlib.suppress(re.error):  # a bracket within a class
             if group and not re.fullmatch(group[1], "nan"):
                 raise ValueError(
-                    f"'({group[1]})' cannot read nan, which a diverged trial prints; write "
-                    r"(\S+), which also reads nan"
+                    f"'({group[1]})' does not match nan, which a diverged trial prints; use "
+                    r"(\S+), which matches nan"
                 )
 
 
 class ArmProgram(Part):
-    """The keys of `[trainer]` that an arm may set."""
+    """Keys of `[trainer]` that an arm may override."""
 
     command: Annotated[Words, Field(min_length=1)]
-    """The program and its arguments, each a text of its own; no shell reads them. `{seed}`,
-    `{arm}`, `{folder}` (of the trial, empty), `{config}`, `{python}` (that of paribus) and the
-    keys of `[set]` stand for their values; `{{lr}}` is `{lr}` itself."""
+    """Program and arguments, as separate strings that are not parsed by a shell. The placeholders
+    `{seed}`, `{arm}`, `{folder}` (the trial's output folder), `{config}`, `{python}` (the current
+    interpreter) and the keys of `[set]` are replaced; `{{lr}}` is a literal `{lr}`."""
     folder: Word = "."
-    """Where the program is started: the working copy, relative to the study file."""
+    """Working directory of the program, relative to the study file."""
     env: Annotated[dict[str, Word], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
-    """Environment variables, besides those that paribus was started with."""
+    """Environment variables, in addition to those of the paribus process."""
     config: Word = ""
-    """A template of a configuration file, with the same placeholders. `{config}` is the path of the
-    filled-in file."""
+    """Template of a configuration file, with the same placeholders; `{config}` is the path of the
+    rendered file."""
     ref: Word = ""
-    """A commit, branch or tag of the repository that `folder` is in: the program is run in a copy
-    of it. Empty runs it in `folder` as it is."""
+    """Commit, branch or tag of the repository that contains `folder`; the program runs in a clone
+    at this commit. If empty, the program runs in `folder`."""
 
 
 class Program(ArmProgram):
-    """The table `[trainer]` of a study file."""
+    """Table `[trainer]` of a study file."""
 
     timeout_minutes: Annotated[float, Field(gt=0)] | None = None
-    """The longest that a trial may take; it is ended then. By default there is no limit."""
+    """Time limit of a trial, after which it is terminated; None means no limit."""
     retries: Annotated[int, Field(ge=0, le=100)] = 0
-    """How often a trial that failed or took too long is started again, with the same seed."""
+    """Maximum number of times that a failed or timed-out trial is restarted with the same seed."""
     failure: Literal["stop", "exclude"] = "stop"
-    """What a failed trial means: the run stops; or it counts as an event, and is left out by
-    name."""
+    """Effect of a failed trial: stop the run, or count the failure and exclude the trial from the
+    comparison."""
     gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """How many GPUs a trial is given by `CUDA_VISIBLE_DEVICES`, so that several trials share a
-    machine; left out, it sees what paribus sees, and one runs at a time."""
+    """Number of GPUs per trial, assigned through `CUDA_VISIBLE_DEVICES` so that trials can share a
+    machine. If None, trials run one at a time and see all GPUs that paribus sees."""
     declares: Annotated[dict[Control, Words], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )
-    """By control (`data`, `initial weights`, ...) the keys by which an arm means to differ there:
+    """Keys that intentionally change a control (`data`, `initial weights`, ...), such as
     `{ data = ["set.batch_size"] }`."""
     train_loss: MetricSource | None = None
-    """Where the training loss of each step is read, which spikes and divergence are seen in."""
+    """Source of the training loss at each step, used to detect loss spikes and divergence."""
 
 
 class CommandMetric(MetricSource):
-    """A number of a trial: its source, its meaning, and whether it is an endpoint."""
+    """Metric of a trial, with its source, its meaning, and its role as an endpoint."""
 
     better: Better
-    """Which direction is an improvement: "lower", "higher" or "neither"."""
+    """Direction of improvement: "lower", "higher" or "neither"."""
     label: Annotated[str, Field(max_length=LONGEST)] = ""
-    """What readers are shown; by default its name."""
+    """Display name; by default derived from the metric's name."""
     unit: Annotated[str, Field(max_length=LONGEST)] = ""
-    """Which direction of its values is better."""
+    """Unit of the values, such as "nats/token"."""
     digits: Annotated[int, Field(ge=0, le=12)] = 4
-    """Decimal places that are shown."""
+    """Number of decimal places shown."""
     scale: Scale = "linear"
-    """"log" where changes are ratios, and a margin is a share."""
+    """Use "log" if changes are ratios and the margin is relative."""
     margin: Annotated[float, Field(gt=0)] | None = None
-    """Differences within +- margin are too small to matter; with it, the metric decides."""
+    """Equivalence margin; differences within +- margin are too small to matter."""
     primary: bool | None = None
-    """Whether it decides; by default where it has a margin."""
+    """Whether the metric is a primary endpoint; by default, metrics with a margin are."""
     smallest_effect: Annotated[float, Field(gt=0)] | None = None
-    """The smallest change worth detecting, as of any endpoint."""
+    """Smallest difference worth detecting."""
 
     def declared(self, name: str) -> Metric:
-        """Return the metric as it is declared to `paribus`."""
+        """Convert the section to a `Metric` called `name`."""
         label = self.label or readable(name)
         return Metric(
             name, label, self.unit, self.better, "evaluation", self.digits, scale=self.scale
@@ -153,7 +153,7 @@ class CommandMetric(MetricSource):
 
 
 class Sections(Part):
-    """The sections of a study that the trainer `command` reads."""
+    """Study sections that the trainer `command` reads."""
 
     program: Program
     metrics: Annotated[dict[str, CommandMetric], Field(min_length=1, max_length=MOST_ENTRIES)]
@@ -163,19 +163,19 @@ class Sections(Part):
 
 
 class CommandSetting(TrialSetting, Part):
-    """The settings that an arm's trials run with."""
+    """Resolved settings of an arm's trials."""
 
     program: ArmProgram
     set: dict[str, Value] = Field(default_factory=dict)
 
     def values(self, arm: str, seed: str, folder: str, config: str) -> dict[str, str]:
-        """Return the values of placeholders, keyed by name."""
+        """Return the placeholder values, keyed by name."""
         values = (seed, arm, folder, config, sys.executable)
         own = {key: str(value) for key, value in self.set.items()}
         return own | dict(zip(BUILT_IN_NAMES, values, strict=True))
 
     def argv(self, values: Mapping[str, str]) -> list[str]:
-        """Return the program and its arguments."""
+        """Return the command line, with placeholders replaced by `values`."""
         return [fill(text, values) for text in self.program.command]
 
 
@@ -185,9 +185,9 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[str, str]) -> None:
-    """Raise ParibusError for a placeholder without a value, or for an unused key in [set].
+    """Raise ParibusError for an unknown placeholder, or for an unused key in [set].
 
-    Both arguments are keyed by arm; an arm's template is the text of its `config`.
+    Both arguments are keyed by arm. An arm's template is the text of its `config` file.
     """
     keys = {key for setting in settings.values() for key in setting.set}
     used: set[str] = set()
@@ -198,16 +198,16 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
         for match in PLACEHOLDER.finditer("\n".join(words)):
             if (name := match[2]) and name not in known:
                 raise ParibusError(
-                    f"arm '{arm}': {{{name}}} is unknown: {nearest(name, known)} (the text "
-                    f"{{{name}}} itself is written {{{{{name}}}}})",
+                    f"arm '{arm}' uses the unknown placeholder {{{name}}}; {nearest(name, known)} "
+                    f"(write {{{{{name}}}}} for a literal {{{name}}})",
                     code="unknown",
                 )
             used.add(name)
     for key in sorted(keys & set(BUILT_IN_NAMES)):
-        raise ParibusError(f"set.{key} is a reserved name; rename it", code="conflict")
+        raise ParibusError(f"set.{key} is a built-in placeholder; rename it", code="conflict")
     for key in sorted(keys - used):
         raise ParibusError(
-            f"set.{key} is not used, so it would change no trial; write {{{key}}} in the "
+            f"set.{key} has no effect, because no placeholder uses it; write {{{key}}} in the "
             "command, env or config"
         )
 
@@ -220,7 +220,7 @@ class CommandFormat(StudyFormat):
     free = (("program", "env"), ("program", "declares"))
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Convert a study file's table to the form of a loaded study. Raises ParibusError."""
+        """Convert the table of a study file to that of a loaded study."""
         if isinstance(table.get("trainer"), dict):
             table = _from_file(table)
         try:
@@ -234,15 +234,15 @@ class CommandFormat(StudyFormat):
         return table | {"endpoints": list(endpoints.values())}
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides in order; a file's `trainer` is called `program` here."""
+        """Return dotted overrides in order, with the prefix `trainer.` renamed to `program.`."""
         return [(re.sub(r"^trainer\.", "program.", key), value) for key, value in overrides.items()]
 
     def word(self, problem: str) -> str:
-        """Return a message in which `program` is called `trainer`, as in the study file."""
+        """Rename `program` to `trainer` in an error message, to match the study file."""
         return re.sub(r"\bprogram(?=[.:])", "trainer", problem)
 
     def shared(self, study: Study) -> dict[str, Any]:
-        """Return the dumped sections that arms override."""
+        """Return the sections that arms may override, as plain dicts."""
         program = study.program.model_dump(include=set(ArmProgram.model_fields))
         return study.model_dump(include={"set"}) | {"program": program}
 
@@ -250,8 +250,8 @@ class CommandFormat(StudyFormat):
         """Raise ParibusError for `tuning.iterations`, which only the engine supports."""
         if study.tuning is not None and study.tuning.iterations is not None:
             raise ParibusError(
-                "tuning.iterations shortens trials of the trainer 'stacked'; a command sets its "
-                "steps in [set]: remove tuning.iterations",
+                "tuning.iterations requires the trainer 'stacked'; remove it, and set the number "
+                "of steps in [set]",
                 code="unsupported",
             )
 
@@ -259,19 +259,19 @@ class CommandFormat(StudyFormat):
         """Return the reason why a key cannot be tuned, or "" if it can."""
         if key.startswith("set."):
             return ""
-        return f"tuning has '{key}'; only keys of [set] of a command can be tuned"
+        return f"tuning cannot vary '{key}'; choose a key in [set]"
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return the templates that the study names."""
+        """Return the paths of the study's configuration templates."""
         names = {study.setting(arm).program.config for arm in study.arms} - {""}
         return StudyFacts(texts=tuple((study.folder / name).resolve() for name in sorted(names)))
 
 
 def _from_file(table: dict[str, Any]) -> dict[str, Any]:
-    """Expand the short forms in a study file's table. Raises ParibusError."""
+    """Expand the short forms in a study file, or raise ParibusError if sections conflict."""
     for key, name in (("program", "[trainer]"), ("endpoints", "[metrics.NAME]")):
         if key in table:
-            raise ParibusError(f"{key} of a command must be set only in {name}", code="conflict")
+            raise ParibusError(f"[{key}] is not allowed here; use {name}", code="conflict")
     program = {key: value for key, value in table["trainer"].items() if key != "kind"}
     table = table | {"trainer": COMMAND, "program": program}
     if isinstance(arms := table.get("arms"), dict):

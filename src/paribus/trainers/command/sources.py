@@ -1,8 +1,7 @@
-"""The code of a trial: the user's working copy, or a copy of a commit.
+"""Source code of a trial, from the user's working copy or from a clone at a commit.
 
-An arm with a `ref` runs in a copy of its repository, a shared clone below the results
-folder. Nothing is written to the user's working copy or to its `.git`. The digest of uncommitted
-changes is recorded.
+An arm with a `ref` runs in a shared clone of its repository, inside the results folder. Nothing is
+written to the user's working copy or to its `.git`. The digest of uncommitted changes is recorded.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ SHORT = 12
 
 @dataclass(frozen=True)
 class Source:
-    """The code of an arm.
+    """Source code of an arm.
 
     Attributes:
-        folder: the working directory of the program, if it does not run in a copy.
-        top: the root of the repository, or None outside of a repository.
-        commit: the commit that is run, or "" outside of a repository.
-        uncommitted: the digest of uncommitted changes, or "" if none exist.
-        files: outside of a repository, the digests of the files that the command names and of their
-            imports.
-        changed: the names of files with uncommitted changes.
+        folder: working directory of the program, unless it runs in a clone.
+        top: root of the repository, or None outside of a repository.
+        commit: commit that is run, or "" outside of a repository.
+        uncommitted: digest of uncommitted changes, or "" if there are none.
+        files: digests of the files in the command and of their imports, keyed by path; empty inside
+            a repository.
+        changed: names of files with uncommitted changes.
     """
 
     folder: Path
@@ -53,32 +52,32 @@ class Source:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The source as a dict, as it is registered."""
+        """Commit and digests as a dict, as stored at registration."""
         names = ("commit", "uncommitted", "files")
         return {name: value for name in names if (value := getattr(self, name))}
 
     @property
     def evidence(self) -> str:
-        """A line that is the same for equal sources, or "" if nothing is known."""
+        """Commit and digests on one line, for comparison, or "" if none are known."""
         texts = {k: v if isinstance(v, str) else digest(v) for k, v in self.record.items()}
         return ", ".join(f"{name} {text[:SHORT]}" for name, text in texts.items())
 
 
 def find_source(study: Study, arm: str, registered: str = "") -> Source:
-    """Return the code that the trials of an arm run.
+    """Locate the source code that an arm's trials run.
 
     Args:
         study: the study.
-        arm: the name of the arm.
-        registered: the commit that the arm's `ref` named at registration, or "". A branch may have
-            moved since.
+        arm: name of the arm.
+        registered: commit that the arm's `ref` pointed to at registration, or "". A branch may
+            have moved since.
 
     Raises ParibusError if the folder or the commit does not exist.
     """
     program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
     if not folder.is_dir():
-        raise ParibusError(f"trainer.folder: {folder} must be a folder", code="missing")
+        raise ParibusError(f"{folder} is not a folder; set trainer.folder", code="missing")
     try:
         commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
         top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
@@ -101,9 +100,9 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
 
 
 def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
-    """Return the working directory of an arm's program, and copy its repository if necessary.
+    """Return the working directory of an arm's program, after cloning its repository if needed.
 
-    An existing copy in `home` is used if its files are unchanged.
+    An existing clone in `home` is reused if its files are unchanged.
     """
     if not study.setting(arm).program.ref or source.top is None:
         return source.folder
@@ -116,7 +115,7 @@ def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
             git(source.top, "clone", "-qsn", "--template=", str(source.top), str(new))
             git(new, "checkout", "--quiet", "--detach", source.commit)
     if not (copy / below).is_dir():
-        raise ParibusError(f"arm '{arm}': {below} is not in its commit; add it", code="missing")
+        raise ParibusError(f"arm '{arm}': {below} is not in the commit of its ref", code="missing")
     return copy / below
 
 
@@ -131,14 +130,14 @@ def _commit(top: Path, ref: str, arm: str) -> str:
 
 
 def _untracked(top: Path) -> dict[str, str]:
-    """Return the digests of code files that git does not track."""
+    """Return the digests of untracked code files, keyed by path."""
     names = os.fsdecode(git(top, "ls-files", "--others", "--exclude-standard", "-z")).split("\0")
     code = [name for name in names if name.endswith(CODE) and is_regular(top / name)]
     return {name: file_digest(top / name) for name in sorted(code)[:MOST_UNTRACKED]}
 
 
 def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
-    """Return the digests of the files that a command names, and of their Python imports."""
+    """Return the digests of the files in a command and of their Python imports, keyed by path."""
     files: dict[Path, bytes] = {}
     for word in program.command:
         path = folder / word
@@ -154,7 +153,7 @@ def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
 
 
 def git(folder: Path, *words: str) -> bytes:
-    """Run git in a folder and return its output. Raises ParibusError if git fails."""
+    """Run git in a folder and return its output, or raise ParibusError if git fails."""
     # In a hook of git, its variables are about another repository.
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
@@ -162,9 +161,9 @@ def git(folder: Path, *words: str) -> bytes:
     try:
         done = subprocess.run(argv, capture_output=True, env=env, check=False)
     except FileNotFoundError:
-        raise ParibusError("git is not installed; install it", code="not_installed") from None
+        raise ParibusError("git was not found; install git", code="not_installed") from None
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = lines[0] if lines else f"exit code {done.returncode}"
-        raise ParibusError(f"git {words[0]} in {folder}: {why}")
+        raise ParibusError(f"git {words[0]} failed in {folder}: {why}")
     return done.stdout

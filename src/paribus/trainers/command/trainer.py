@@ -1,4 +1,4 @@
-"""The trainer `command`, which runs a program for each trial and reads its scores."""
+"""Trainer `command`, which runs a program for each trial and reads its scores."""
 
 from __future__ import annotations
 
@@ -56,16 +56,17 @@ CONTROLS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Job:
-    """A trial that a program runs.
+    """Execution of a trial by a program.
 
     Attributes:
-        home: the trial's folder, used by no other worker. `{folder}` is its subfolder `out`.
-        kept: the path of that folder after the program has ended.
-        config: the path and text of the configuration file, or None if the arm has none.
-        controls: the evidence, keyed by name of the control.
-        environment: the content of machine.json.
-        finders: the collectors of metric values, keyed by name.
-        n_attempts: the number of times the program was started.
+        home: temporary folder of the trial, exclusive to this worker; `{folder}` is its subfolder
+            `out`.
+        kept: final path of `home`, after the program has exited.
+        config: path and text of the configuration file, or None if the arm has none.
+        controls: recorded evidence, keyed by control.
+        environment: content of machine.json.
+        finders: collectors of metric values, keyed by metric.
+        n_attempts: number of times that the program was started.
     """
 
     study: Study
@@ -82,16 +83,16 @@ class Job:
 
     @property
     def label(self) -> str:
-        """`trial <arm>/seed-<seed>`."""
+        """Name of the trial in messages, such as `trial baseline/seed-1`."""
         return f"trial {self.trial[0]}/seed-{self.trial[1]}"
 
 
 class Command:
-    """Trainer that runs the program that a study names.
+    """Trainer that runs an external program.
 
     Args:
-        home: the study's results folder, which contains copies of repositories during a run.
-        context: the context of the child process that runs a trial, or None if no trial is run.
+        home: results folder of the study, which contains clones of repositories during a run.
+        context: context of the child process that runs a trial, or None if no trial is run.
     """
 
     def __init__(self, home: Path, *, context: Context | None = None) -> None:
@@ -104,12 +105,12 @@ class Command:
         self._sources: dict[tuple[Any, ...], sources.Source] = {}
 
     def into(self, folder: ResultsFolder) -> Command:
-        """Store trials in `folder`, which belongs to the study or its tuning, and return self."""
+        """Set the folder in which trials are stored, and return self."""
         self._folder = folder
         return self
 
     def declare(self, study: Study) -> Declaration:
-        """Declare the study's metrics and controls. Raises ParibusError if a section is invalid."""
+        """Declare the study's metrics and controls, or raise ParibusError if they are invalid."""
         settings = {arm: study.setting(arm) for arm in study.arms}
         templates = {arm: t for arm in settings if (t := _template(study, settings[arm]))}
         sections.require_filled(settings, templates)
@@ -127,7 +128,7 @@ class Command:
         return Declaration(metrics, controls, must_be_finite=study.primary.metric, about=record)
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Run the program for each trial, and yield its record when the program has ended."""
+        """Run the program once per trial, and yield each trial with its record."""
         program = study.program
         limit = None if program.timeout_minutes is None else 60 * program.timeout_minutes
         for trial in trials:
@@ -137,7 +138,7 @@ class Command:
             try:
                 while ending.is_failed and job.n_attempts <= program.retries:
                     LOGGER.warning(
-                        "%s failed (%s); starting it again (%d of %d)",
+                        "%s failed (%s); restarting it (retry %d of %d)",
                         *(job.label, ending, job.n_attempts, program.retries),
                     )
                     self._sources.clear()
@@ -148,9 +149,9 @@ class Command:
                 self.require_unchanged(study, self._folder, arms)
             except ParibusError as error:
                 self._keep(job)
-                log = f"all it printed is in {job.kept / LOG}; " if ending.last else ""
+                log = f"the output is in {job.kept / LOG}; " if ending.last else ""
                 raise ParibusError(
-                    f"{error}; {log}finished trials are kept: fix it and run again",
+                    f"{error}; {log}fix the problem and run again (finished trials are kept)",
                     code=error.code,
                 ) from None
             self._keep(job)
@@ -158,9 +159,9 @@ class Command:
             _tidy(job.kept)  # it is sealed
 
     def try_briefly(self, study: Study) -> dict[str, str]:
-        """Run the first seed of each arm for some seconds, and describe its output, keyed by arm.
+        """Run each arm's first seed for up to CHECK_SECONDS, and return {arm: summary}.
 
-        Raises ParibusError if a program fails, or ends without a value for a metric.
+        Raises ParibusError if a program fails, or exits without a value for a metric.
         """
         seen: dict[str, str] = {}
         for arm in study.arms:
@@ -168,12 +169,12 @@ class Command:
             ending = self._start(job, CHECK_SECONDS)
             if ending.timed_out:
                 names = ", ".join(name for name, finder in job.finders.items() if finder.n)
-                metrics = f"{names} seen" if names else "no metric seen yet"
-                seen[arm] = f"still running after {CHECK_SECONDS:g} s, and ended; {metrics}"
+                metrics = f"read {names}" if names else "read no metric yet"
+                seen[arm] = f"stopped after {CHECK_SECONDS:g} s, as intended; {metrics}"
             else:
                 values = _record(job, ending).scores.items()
                 text = ", ".join(f"{name} {value:g}" for name, value in values)
-                seen[arm] = f"ended by itself after {ending.seconds:.3g} s; {text}"
+                seen[arm] = f"finished after {ending.seconds:.3g} s; {text}"
         remove_folder(self._scratch)
         return seen
 
@@ -188,13 +189,13 @@ class Command:
                 files = {name for name, _ in before.get("files", {}).items() ^ source.files.items()}
                 names = sorted(files) or list(source.changed) or [str(source.folder)]
                 raise ParibusError(
-                    f"{some(names, MOST_NAMED)} changed since the study began; restore it, or give "
-                    "the arm `ref`",
+                    f"{some(names, MOST_NAMED)} changed since registration; restore the "
+                    "registered code, or set the arm's `ref` to a commit",
                     code="changed",
                 )
 
     def _keep(self, job: Job) -> None:
-        """Move the program's files to their final place, unless another worker's record counts."""
+        """Move the program's files from `home` to `kept`, unless the trial is already finished."""
         while job.home.exists() and not self._folder.trial(*job.trial).is_finished:
             try:
                 job.kept.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +211,7 @@ class Command:
             self._context.report(event, **content)
 
     def _job(self, study: Study, trial: Trial) -> Job:
-        """Return the job for a trial, with placeholders replaced by their values."""
+        """Create the job of a trial, with placeholders replaced by their values."""
         (arm, seed), place = trial, Path(OUTPUTS, trial[0], f"seed-{trial[1]}")
         home, kept = self._scratch / place, self._folder.path.absolute() / place
         setting, program = study.setting(arm), study.setting(arm).program
@@ -242,7 +243,7 @@ class Command:
         return self._sources[key]
 
     def _start(self, job: Job, timeout: float | None) -> Ending:
-        """Run the program of a trial once. Raises ParibusError if it cannot be started."""
+        """Run a trial's program once, or raise ParibusError if it cannot be started."""
         study, program, reported = job.study, job.study.program, time.monotonic()
         source = self._source(study, job.trial[0])
         folder = sources.prepare_folder(study, job.trial[0], source, self._scratch)
@@ -282,16 +283,16 @@ class Command:
             )
         except OSError as error:
             raise ParibusError(
-                f"{job.label} cannot be started: {error}; give the program's path, or {{python}} "
-                "for the Python that runs paribus",
+                f"{job.label} cannot be started: {error}; correct [trainer], and use "
+                "{python} for the Python that runs paribus",
                 code="system",
             ) from None
 
 
 def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
-    """Return the record of a trial that has ended.
+    """Create the record of a trial after its program has exited.
 
-    Raises ParibusError if values are missing or, unless `accept`, if the program failed.
+    Raises ParibusError if values are missing, or if the program failed and `accept` is False.
     """
     if ending.is_failed and not accept:
         raise ParibusError(f"{job.label} failed: {ending};{_printed(ending)}", code="own_code")
@@ -331,7 +332,7 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
 
 
 def _tidy(home: Path) -> None:
-    """Remove files that the sealed record contains. Other files of the program are kept."""
+    """Remove files that the record already contains, and empty folders."""
     for name in (LOG, REPORTED):
         (home / name).unlink(missing_ok=True)
     for folder in (home / scores.OUT, home, home.parent, home.parent.parent):
@@ -353,7 +354,7 @@ def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -
 
 
 def _printed(ending: Ending) -> str:
-    """Return the last lines of a program's output, as the end of a message."""
+    """Format the last lines of a program's output for the end of a message."""
     if not ending.last:
         return " it printed nothing"
     return f" its last lines: {' | '.join(line[-160:] for line in ending.last)}"
@@ -367,5 +368,5 @@ def _template(study: Study, setting: sections.CommandSetting) -> str:
     if not setting.program.config:
         return ""
     path = study.folder / setting.program.config
-    missing = f"trainer.config: {path} does not exist; give a path relative to the study file"
+    missing = f"trainer.config: {path} does not exist; set a path relative to the study file"
     return read_text(path, CODE_BYTES, missing=missing)

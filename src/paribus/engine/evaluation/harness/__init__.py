@@ -1,4 +1,4 @@
-"""Running trained models on tasks with the LM Evaluation Harness.
+"""Evaluation of trained models on tasks with the LM Evaluation Harness (`lm_eval`).
 
-Importing this package does not load the harness; building tasks does.
+The harness is imported only when tasks are built.
 """

@@ -1,9 +1,9 @@
-"""Adapter for running a trained model as an `lm_eval` model.
+"""Adapter that exposes a trained model as an `lm_eval` model.
 
-Importing this module loads the harness. Log-likelihoods of continuations are computed from float32
-logits. Context and continuation are split exactly where the task splits them, if the tokenizer
-allows it. The harness would move whitespace at the end of a context to the continuation, which
-suits tokenizers that join it to the next word.
+Importing this module imports the harness. Log-likelihoods of continuations are computed from
+float32 logits. If the tokenizer allows it, context and continuation are split exactly where the
+task splits them. By default, the harness moves trailing whitespace from the context to the
+continuation, which suits tokenizers that merge a space with the next word.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ParibusLM(TemplateLM):
 
     Args:
         model: maps tokens [B, T] to logits [B, T, V].
-        tokenizer: tokenizer that the model was trained with. Unknown characters are replaced by a
-            known one from STAND_INS, or dropped if none exists, as in an exported model.
-        seq_len: number of tokens in the model's window. A context that is too long loses its
-            beginning; a continuation longer than the window is scored window by window.
+        tokenizer: tokenizer that the model was trained with. Unknown characters are replaced by the
+            first known one in STAND_INS, or dropped if none is known, as in exported models.
+        seq_len: the model's context length, in tokens. A context that is too long is truncated on
+            the left; a continuation longer than the window is scored window by window.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, seq_len: int) -> None:
@@ -39,9 +39,9 @@ class ParibusLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """Token id used for an empty context: end of document, line break or space.
+        """Token id that replaces an empty context: end of document, line break or space.
 
-        Raises ParibusError if the vocabulary has none of them.
+        Raises ParibusError if the vocabulary contains none of them.
         """
         if self.tokenizer.end_of_document is not None:
             return self.tokenizer.end_of_document
@@ -49,13 +49,13 @@ class ParibusLM(TemplateLM):
             if not self.tokenizer.unknown_in(character):
                 return int(self.tokenizer.encode(character)[0])
         raise ParibusError(
-            "a request without context needs a token to start from, but the vocabulary has no "
-            "end-of-document token, line break or space; give every item a context",
+            "a request without context needs a start token, but the vocabulary has no "
+            "end-of-document token, line break or space; add a context to every item",
             code="unsupported",
         )
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any):
-        """Return the token ids of `string`; `add_special_tokens` is ignored."""
+        """Tokenize `string` without adding special tokens."""
         if unknown := self.tokenizer.unknown_in(string):
             stand_in = next((c for c in STAND_INS if not self.tokenizer.unknown_in(c)), "")
             string = string.translate(str.maketrans(dict.fromkeys(unknown, stand_in)))
@@ -81,7 +81,7 @@ class ParibusLM(TemplateLM):
         return results
 
     def _windows(self, start: list[int], end: list[int]) -> list[Pair]:
-        """Return the pairs to score: one, or several if the continuation exceeds the window.
+        """Split a request into pairs that fit into the model's window.
 
         Args:
             start: token ids of the context.

@@ -1,9 +1,9 @@
-"""Task results: one row per item, and scores computed from the rows.
+"""Per-item task results, and the scores computed from them.
 
 The main accuracy is `acc`, which selects the choice with the highest summed log-likelihood. In a
 suite generated from held-out text, the choices of an item have equal lengths in characters, so sums
-and means per character rank them equally. An item without choices (LAMBADA) is correct if each
-token of the correct text is the most probable one.
+and means per character rank them equally. An item without choices (LAMBADA) is correct if every
+token of the target text is the most probable one.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ TASK_ACCURACY = Metric(
 
 @dataclass(frozen=True)
 class TaskResults:
-    """Results of a model on tasks, each run with one or more numbers of solved examples (shots).
+    """Results of a model on tasks, each run with one or more numbers of few-shot examples.
 
     Attributes:
-        items: one row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
-            the index of the item in the task's file or data set, `prompt_sha256` the digest of
-            context and choices as built by the harness, and `probability` the softmax of
-            `loglikelihood` over the choices.
-            For an item without choices, lists contain only the value of the correct text, `answer`
+        items: one row per (task, shots, item), in the order of evaluation, with the columns in
+            ITEMS. `item` is the index of the item in the task's file or data set, `prompt_sha256`
+            the digest of context and choices as built by the harness, and `probability` the softmax
+            of `loglikelihood` over the choices.
+            For an item without choices, lists contain a single value for the target text, `answer`
             is 0, and `predicted` is null if another text is more probable.
-            An item is not correct if one of its log-likelihoods is not finite.
+            An item with a non-finite log-likelihood counts as incorrect.
         pins: versions and digests of the harness and the tasks.
     """
 
@@ -92,11 +92,11 @@ class TaskResults:
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """Scores of each (task, shots) pair, as rows of CELLS.
+        """Scores of each (task, shots) pair, as rows with the columns in CELLS.
 
         `chance` is the accuracy of random guessing, or 0 if items have no choices. `brier_score`
-        and `calibration_error` are computed from the probabilities of the choices; both are None if
-        items have no choices, and NaN if a log-likelihood is not finite.
+        and `calibration_error` are computed from the choice probabilities. Both are None if items
+        have no choices, and NaN if a log-likelihood is not finite.
         """
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in self.items.to_pylist():
@@ -122,11 +122,11 @@ class TaskResults:
 
     @property
     def headline(self) -> dict[str, float | None]:
-        """Macro averages over tasks, keyed by metric; endpoints use these values.
+        """Macro averages over tasks, keyed by metric name.
 
-        Every task counts once, with the mean over its wordings ("task:wording") and its numbers of
-        shots. A metric that needs choices is averaged over the tasks that have them, and is None if
-        there are none.
+        All tasks have equal weight: scores are first averaged over a task's wordings
+        ("task:wording") and numbers of shots. Metrics that need choices are averaged over the tasks
+        with choices, and are None if there are none.
         """
         tasks: dict[str, list[dict[str, Any]]] = {}
         for cell in self.cells:
@@ -159,7 +159,7 @@ def together(first: TaskResults, second: TaskResults) -> TaskResults:
 def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
     """Return the Brier score, the mean over items of sum_k (p_k - [k is the answer])^2.
 
-    Brier 1950; 0 is best, 2 worst.
+    The score ranges from 0 (best) to 2 (Brier 1950).
 
     Args:
         probabilities: probability of each choice, for each item.
@@ -175,8 +175,8 @@ def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]
 def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
     """Return the expected calibration error of the most probable choice.
 
-    This is the mean of |accuracy - confidence| over bins of confidence, weighted by items (Guo et
-    al. 2017, equation 3).
+    This is the mean of |accuracy - confidence| over confidence bins, weighted by the number of
+    items (Guo et al. 2017, equation 3).
 
     Args:
         probabilities: probability of each choice, for each item.

@@ -1,12 +1,11 @@
-"""Log-likelihoods of continuations; long prefixes that contexts share are computed once.
+"""Batched log-likelihoods of continuations, with a cache for long shared prefixes.
 
-Shared prefixes are the solved examples before the items of a task. The rest of each request is
-batched by length and padded on the right, where a causal model cannot see the padding.
-Log-probabilities are computed in float32 and summed in float64 on the host. Batches depend only on
-the requests, so equal requests give bit-identical results; different batches change a sum only by
-rounding (about 1e-5 nats).
+Shared prefixes are the few-shot examples of a task. The rest of each request is batched by length
+and padded on the right, which a causal model cannot see. Log-probabilities are computed in float32
+and summed in float64 on the host. Batches depend only on the requests, so equal requests give
+bit-identical results. Different batches change a sum only by rounding (about 1e-5 nats).
 
-Axes: B rows, T time, N scored positions, D d_model, V vocabulary.
+Axes: B batch, T time, N scored positions, D d_model, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ HEAD_ELEMENTS = 2**24
 
 
 class Pair(NamedTuple):
-    """Token ids of a context and of the continuation to score, at least one each."""
+    """Nonempty token ids of a context and of the continuation to score."""
 
     context: np.ndarray
     continuation: np.ndarray
 
 
 class Scored(NamedTuple):
-    """Log-likelihood of a continuation in nats, and whether each token was the most probable."""
+    """Log-likelihood of a continuation in nats, and whether greedy decoding would generate it."""
 
     loglikelihood: float
     greedy: bool
@@ -48,8 +47,8 @@ class Scored(NamedTuple):
 def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
     """Score the continuation of each pair given its context.
 
-    A pair's context and continuation together may be at most one token longer than the model's
-    window. Returns scores in the order of `pairs`. The model's training mode is restored.
+    Context and continuation together may be at most one token longer than the model's window.
+    Returns scores in the order of `pairs`, and restores the model's training mode.
     """
     device = next(model.parameters()).device
     limit = BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
@@ -67,7 +66,7 @@ def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def can_share(model: nn.Module) -> bool:
-    """Return whether `model` has a cache, so that shared prefixes can be computed once."""
+    """Return whether `model` has a key-value cache, which reusing shared prefixes requires."""
     return isinstance(model, GPT) and model.can_cache
 
 
@@ -76,14 +75,14 @@ def _families(
 ) -> Iterator[tuple[np.ndarray, list[int]]]:
     """Group contexts by a shared prefix.
 
-    The last token of a context predicts the first of the continuation, so it is not shared.
+    The last token of a context predicts the first of the continuation, so it is never shared.
 
     Args:
         contexts: token ids of each context.
         shares: whether prefixes may be shared; if False, there is a single group.
 
-    Yields (prefix, indices of the contexts that start with it). All contexts that share no prefix
-    are in a last group, whose prefix is empty.
+    Yields (prefix, indices of the contexts that start with the prefix). The last group has an empty
+    prefix and contains all other contexts.
     """
     # Sorted neighbours have the longest common beginnings. The order of big-endian bytes is that of
     # the tokens, in less memory than lists of them.
@@ -109,9 +108,9 @@ def _families(
 
 
 def _batches(pairs: Sequence[Pair], numbers: list[int], limit: int) -> Iterator[list[int]]:
-    """Yield batches of pairs with similar length, as lists of indices from `numbers`.
+    """Yield batches of pairs of similar length, as lists of indices from `numbers`.
 
-    A padded batch has at most `limit` tokens, or is a single pair.
+    A padded batch has at most `limit` tokens unless it contains a single pair.
     """
     batch: list[int] = []
     lengths = {n: len(pairs[n].context) + len(pairs[n].continuation) for n in numbers}
@@ -126,9 +125,9 @@ def _batches(pairs: Sequence[Pair], numbers: list[int], limit: int) -> Iterator[
 def _score_batch(
     model: Any, pairs: Sequence[Pair], root: int, state: KeyValueCache | None
 ) -> list[Scored]:
-    """Return the scores of `pairs`, whose contexts start with the `root` tokens in the cache.
+    """Score a batch of pairs whose contexts share their first `root` tokens.
 
-    `state` is the cache, or None if `root` is 0.
+    `state` is the key-value cache of the shared tokens, or None if `root` is 0.
     """
     device = next(model.parameters()).device
     rows = [np.concatenate([pair.context, pair.continuation[:-1]])[root:] for pair in pairs]
@@ -153,7 +152,7 @@ def _score_batch(
 
 
 def _pick(logits_NV: Tensor, targets_N: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return each target's log-probability, float64, and whether it is the most probable token."""
+    """Return the log-probability of each target (float64), and whether the target is the argmax."""
     log_probs_NV = logits_NV.float().log_softmax(dim=-1)
     chosen = log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
     greedy = log_probs_NV.argmax(dim=-1) == targets_N

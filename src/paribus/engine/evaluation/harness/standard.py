@@ -1,8 +1,8 @@
 """Standard task suite: LM Evaluation Harness tasks on data sets from the Hugging Face hub.
 
-LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, in the wordings of the harness and of T0. The
-tasks suit models trained on web text with a BPE tokenizer, but they also run on a character model
-with a short window.
+The tasks are LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, with prompts from the harness or
+from T0. They suit models trained on web text with a BPE tokenizer, but also run on character-level
+models with short windows.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _jinja.globals.update(zip=zip)  # type: ignore
 
 @cache
 def templates() -> dict[str, dict[str, str]]:
-    """Return the prompt templates of T0, keyed by "task:wording"; the file is read once.
+    """Return T0's prompt templates, keyed by "task:wording"; the result is cached.
 
-    A template's `jinja` renders the prompt and, after SEPARATOR, the correct answer. Its `choices`
-    render the choices, with SEPARATOR between them.
+    A template's `jinja` renders the prompt and the correct answer, separated by SEPARATOR. Its
+    `choices` renders the answer choices, also separated by SEPARATOR.
     """
     text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
     tasks = tomllib.loads(text)
@@ -45,7 +45,7 @@ def templates() -> dict[str, dict[str, str]]:
 
 
 def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
-    """Return the values in a task's configuration that a T0 template overrides, keyed by name."""
+    """Return the entries of an `lm_eval` task configuration that a T0 template overrides."""
 
     def choices(document: dict[str, Any]) -> list[str]:
         return _render(template["choices"], document)
@@ -67,7 +67,7 @@ def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
 
 
 def _render(jinja: str, document: dict[str, Any]) -> list[str]:
-    """Render a template and return its stripped parts, like promptsource's `Template.apply`."""
+    """Render a template, and split it at SEPARATOR like promptsource's `Template.apply`."""
     protected = {
         key: value.replace(SEPARATOR, STAND_IN) if isinstance(value, str) else value
         for key, value in document.items()
@@ -94,10 +94,10 @@ WORDING = (
 
 
 def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the names of the standard tasks that `names` select; None means "standard".
+    """Resolve names of tasks or task sets to names of standard tasks; None means "standard".
 
-    A name is a task ("piqa"), a task in one of T0's wordings ("piqa:what_is_..."), or a set:
-    "standard", "t0", or "piqa:t0" for all wordings of one task. Raises ParibusError for any other
+    A name is a task ("piqa"), a task with one of T0's prompts ("piqa:what_is_..."), or a set:
+    "standard", "t0", or "piqa:t0" for all T0 prompts of one task. Raises ParibusError for any other
     name.
     """
     sets = {"standard": tuple(STANDARD), "t0": tuple(templates())}
@@ -109,7 +109,7 @@ def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
         if name not in known:
             meant = nearest(name, known)
             raise ParibusError(
-                f"task '{name}' is not in the standard suite: {meant}", code="unknown"
+                f"'{name}' is not a standard task or task set; {meant}", code="unknown"
             )
         chosen += known[name]
     return tuple(dict.fromkeys(chosen))
@@ -120,13 +120,13 @@ def standard(
 ) -> Asked:
     """Load tasks of the standard suite.
 
-    Solved examples are those that lm_eval draws by default. A task whose data set has only scored
-    items (LAMBADA) runs without solved examples. A prompt longer than the model's window loses its
-    beginning.
+    Few-shot examples are those that `lm_eval` samples by default. A task without training data
+    (LAMBADA) runs only with zero examples. A prompt longer than the model's window is truncated on
+    the left.
 
     Args:
-        names: see `standard_tasks`; None means the seven tasks in the harness's wording.
-        n_items: number of items per task to describe in the pins; None means all.
+        names: see `standard_tasks`; None means the seven tasks with the harness's prompts.
+        n_items: number of items per task that the data digests cover; None means all.
         data_folder: folder with copies of the hub's data set repositories, such as
             `data_folder`/Rowan/hellaswag; None uses the hub or its cache.
 
@@ -147,8 +147,8 @@ def describe_standard(
 ) -> dict[str, dict[str, Any]]:
     """Describe standard tasks for registration, without running them.
 
-    Returns the version, data set, number of scored documents, and digests of documents and wording,
-    keyed by task.
+    Returns {task: description}, with the version, data set, number of scored documents, and digests
+    of documents and prompts.
     """
     asked = standard(names, n_items, data_folder)
     find_offered(asked, shots)
@@ -156,7 +156,7 @@ def describe_standard(
 
 
 def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
-    """Describe a task for registration; see `describe_standard`."""
+    """Return a task's version, data set, document count and digests, for registration."""
     documents = list(itertools.islice(task.eval_docs, n_items))
     if name in templates():
         wording: Any = [templates()[name][key] for key in ("choices", "jinja")]
@@ -174,7 +174,7 @@ def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _harness_task(name: str, data_folder: Path | None) -> Any:
-    """Build the harness's task object for a standard task; the result is cached."""
+    """Build the `lm_eval` task object of a standard task; the result is cached."""
     from lm_eval.tasks import TaskManager
 
     base = name.partition(":")[0]
@@ -196,8 +196,8 @@ def _harness_task(name: str, data_folder: Path | None) -> Any:
         reason = str(error).partition("\n")[0][:200]
         raise ParibusError(
             f"cannot load the data set {dataset} of task '{base}' ({type(error).__name__}: "
-            f"{reason}); if the hub cannot be reached, set HF_DATASETS_CACHE to a cache that "
-            "contains it, or set tasks.standard_data or --data to a folder with a copy",
+            f"{reason}); if the hub is unreachable, set HF_DATASETS_CACHE to a cache that contains "
+            "the data set, or set tasks.standard_data or --data to a folder with a copy",
             code="missing",
         ) from error
     task.set_config("task", name)

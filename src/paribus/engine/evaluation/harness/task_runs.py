@@ -1,7 +1,7 @@
-"""Running tasks with the harness's evaluator, and recording every answer.
+"""Evaluation of models on tasks with the harness's evaluator, with a record of every answer.
 
-The harness builds prompts, requests log-likelihoods and scores answers. Its standard errors are not
-used, because the study's statistics pair arms by item.
+The harness builds prompts, requests log-likelihoods and scores answers. Its standard errors are
+ignored, because the study's statistics pair arms by item.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Asked(NamedTuple):
     """Tasks to run on a model.
 
     Attributes:
-        tasks: the harness's task objects, keyed by name.
-        fits: (task, shots) -> whether the task can run with that many solved examples.
-        pins: names of the tasks that ran -> their versions and digests for the records.
-        unknown: what to do if an item contains characters unknown to the tokenizer: "skip" the
-            item, or "replace" these characters by a known one.
+        tasks: `lm_eval` task objects, keyed by name.
+        fits: maps (task, shots) to whether the task can run with that many few-shot examples.
+        pins: maps names of tasks to the versions and digests to record.
+        unknown: how to handle items with characters unknown to the tokenizer: "skip" the item, or
+            "replace" these characters by a known one.
     """
 
     tasks: dict[str, Any]
@@ -53,13 +53,13 @@ class Asked(NamedTuple):
 
 
 def find_offered(asked: Asked, shots: Sequence[int]) -> Pairs:
-    """Return the (task, shots) pairs that can run. Raises ParibusError if no pair can run."""
+    """Return the (task, shots) pairs that can run, or raise ParibusError if there are none."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
     offered = [pair for pair in pairs if asked.fits(*pair)]
     if not offered:
         raise ParibusError(
-            f"none of the tasks {', '.join(asked.tasks)} can run with {list(shots)} solved "
-            "examples, because their data or the window does not allow it; use fewer examples, "
+            f"none of the tasks {', '.join(asked.tasks)} can run with {list(shots)} few-shot "
+            "examples, because their data or the context window is too small; use fewer examples, "
             "such as 0"
         )
     return offered
@@ -67,9 +67,9 @@ def find_offered(asked: Asked, shots: Sequence[int]) -> Pairs:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Suppress terminal output inside the context, and restore global generators on exit.
+    """Suppress log messages and stderr inside the context, and restore global generators on exit.
 
-    The harness and the library that loads its data print progress and advice.
+    The harness and `datasets` print progress bars and advice.
     """
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -90,17 +90,17 @@ def run_tasks(
     shots: Sequence[int] = (0,),
     n_items: int | None = None,
 ) -> TaskResults:
-    """Run tasks on a model, with each number of solved examples that fits.
+    """Evaluate a model on tasks, with each supported number of few-shot examples.
 
-    The global generators of Python, NumPy and PyTorch are restored.
+    Restores the global generators of Python, NumPy and PyTorch.
 
     Args:
         model: model to evaluate.
         tokenizer: tokenizer that the model was trained with.
-        seq_len: number of tokens in the model's window.
+        seq_len: the model's context length, in tokens.
         asked: tasks to run.
-        shots: numbers of solved examples.
-        n_items: number of items per task, from the start; None means all.
+        shots: numbers of few-shot examples.
+        n_items: number of items per task, taken from the start; None means all.
     """
     from lm_eval.evaluator import evaluate
 
@@ -137,7 +137,7 @@ def find_answer(task: Any, sample: dict[str, Any]) -> int:
 
 
 def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
-    """Convert a sample logged by the harness to a row of ITEMS, without task and shots.
+    """Convert a sample logged by the harness to a row of ITEMS, without `task` and `shots`.
 
     `answer` is the index of the correct choice, or 0 for an item without choices.
     """
@@ -163,11 +163,11 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
 def suite_tasks(
     suite: Suite, names: Sequence[str] | None = None, unknown: Literal["skip", "replace"] = "skip"
 ) -> Asked:
-    """Build tasks of a suite, ready to run.
+    """Build the `lm_eval` task objects of a suite.
 
     Args:
         suite: suite on disk.
-        names: names of tasks; None means all.
+        names: names of the tasks to build; None means all.
         unknown: see `Asked`.
 
     Raises ParibusError for an unknown name.
@@ -189,7 +189,7 @@ _built: dict[tuple[str, str], Any] = {}
 
 
 def _harness_task(suite: Suite, name: str) -> Any:
-    """Build the harness's task object for a task in a suite; the result is cached."""
+    """Build the `lm_eval` task object of a suite's task; the result is cached."""
     key = (suite.digest, name)
     if key not in _built:
         import datasets

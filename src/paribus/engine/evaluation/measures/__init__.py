@@ -1,9 +1,9 @@
-"""Held-out measures, declared with `@measure`; a study names custom ones by import path.
+"""Measures computed on held-out text, declared with the decorator `@measure`.
 
-A measure is a pure function from a chunk of `Predictions` to sums. The sums of all chunks are
-added, and rows are computed from them: by default, each part's total divided by its count. A
-measure declares the unit of its values and the families of parts in its rows. Measures in new files
-of this folder are found automatically and covered by the contract tests.
+A measure is a pure function from a chunk of `Predictions` to sums. Sums are added over chunks and
+converted to rows, one per part of the text (such as a token class): by default, the part's total
+divided by its count. Studies refer to custom measures by import path. Measures in new files of this
+folder are found automatically and covered by the contract tests.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ALL = ("all",)  # the single part with all tokens
 
 @dataclass(frozen=True)
 class Row:
-    """Value of a measure for one part, such as a token class or a position in the window.
+    """Value of a measure for one part of the text, such as a token class or window position.
 
-    `value` is `total` / `count` if the measure is a ratio of sums; otherwise, both are None. The
-    name of the `measure` and its `unit` are filled in by the evaluation.
+    `value` is `total` / `count` if the measure is a ratio of sums; otherwise, `total` and `count`
+    are None. `evaluate_on` sets `measure` (the name) and `unit`.
     """
 
     part: str
@@ -45,21 +45,21 @@ class Row:
 
     @classmethod
     def ratio(cls, part: str, total: float, count: int) -> Row:
-        """Return a row with the value total / count; `count` must be positive."""
+        """Create a row with the value total / count, where `count` is positive."""
         return cls(part, float(total) / int(count), float(total), int(count))
 
 
 def equal_width(confidence: np.ndarray) -> np.ndarray:
-    """Return the index of each confidence's bin, [N] int64, among bins of equal width.
+    """Assign confidences to equal-width bins, and return the bin indices, [N] int64.
 
-    The bins are (0, 1/15], ..., (14/15, 1], as in Guo et al. 2017. NaN goes to the first bin.
+    The bins are (0, 1/15], ..., (14/15, 1], as in Guo et al. 2017. NaN is assigned to the first.
     """
     index = np.ceil(confidence.astype(np.float64) * BINS) - 1
     return np.clip(np.nan_to_num(index), 0, BINS - 1).astype(np.int64)
 
 
 def tally(index: np.ndarray, confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Return the number of tokens, summed confidence and hits of each bin, [3, BINS] float64."""
+    """Return each bin's token count, summed confidence and correct count, [3, BINS] float64."""
     weights = (None, confidence, correct)
     return np.stack([np.bincount(index, w, minlength=BINS).astype(np.float64) for w in weights])
 
@@ -67,8 +67,8 @@ def tally(index: np.ndarray, confidence: np.ndarray, correct: np.ndarray) -> np.
 def gap_sum(tally: np.ndarray) -> float:
     """Return the expected calibration error times the number of tokens.
 
-    This is the sum over bins of |hits - summed confidence|. The error is the mean of |accuracy -
-    confidence|, weighted by tokens (Guo et al. 2017, equation 3).
+    This is the sum over bins of |correct count - summed confidence|. Dividing by the number of
+    tokens gives the calibration error of Guo et al. 2017, equation 3.
     """
     _, confidence, hits = tally
     return float(np.abs(hits - confidence).sum())
@@ -84,20 +84,20 @@ class Measure(Decorated):
 
     The function takes a chunk of `Predictions` and returns sums, an array with the same shape for
     every chunk of a text. Sums are added over all chunks. Without `finish`, they have shape
-    [parts, 2], the total and the count of each part. The measure's rows have its name, and so does
-    the trial's score, the value of the part "all".
+    [parts, 2], the total and the count of each part. The value of the part "all" becomes the
+    trial's score with the name of the measure.
 
     Attributes:
-        unit: unit of the values, or "" if none exists.
-        parts: families of parts, in row order.
-        better: direction of an improvement, if any.
-        label, digits: name and number of decimals shown to readers.
-        items: columns of `engine.evaluation.blocks.SUMS` whose ratio is the value for an item; they
-            allow claims about new text.
+        unit: unit of the values, or "" if dimensionless.
+        parts: groups of part names, in row order.
+        better: direction of improvement: "lower", "higher" or "neither".
+        label, digits: display name, and number of decimals.
+        items: columns of `engine.evaluation.blocks.SUMS` whose ratio is an item's value; needed for
+            inference about new text.
         uniform: see `paribus.metric.Metric`.
-        of_tokens: whether values are per token, and so not comparable between tokenizers.
-        finish: (sums of a text, seq_len) -> rows; None computes totals over counts. Parts without
-            tokens are omitted.
+        of_tokens: whether values are per token, and therefore not comparable across tokenizers.
+        finish: maps (sums of a text, seq_len) to rows; None divides totals by counts, and omits
+            parts without tokens.
         drawings: figures, with columns relative to the measure's name.
     """
 
@@ -134,14 +134,14 @@ class Measure(Decorated):
         return tuple(chain.from_iterable(families))
 
     def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
-        """Compute the measure's rows from its sums over a text."""
+        """Convert the measure's sums over a text to rows."""
         if self.finish is not None:
             return self.finish(sums, seq_len)
         names = self.part_names(seq_len)
         if sums.size != 2 * len(names):
             raise ValueError(
-                f"the sums have shape {sums.shape}, but must have shape ({len(names)}, 2), a total "
-                "and a count for each part"
+                f"the measure's sums have shape {sums.shape}; return shape ({len(names)}, 2), a "
+                "total and a count for each part"
             )
         pairs = zip(names, sums.reshape(-1, 2).tolist(), strict=True)
         return [Row.ratio(name, total, int(count)) for name, (total, count) in pairs if count > 0]
@@ -152,7 +152,7 @@ measure = Measure
 
 @cache
 def all_measures() -> tuple[Measure, ...]:
-    """Return the built-in measures, in the order of files and of definitions in a file."""
+    """Return the built-in measures, ordered by file and by position within the file."""
     return tuple(declared(__name__, Measure).values())
 
 
@@ -161,9 +161,9 @@ TAKEN = ("loss_sum_nats", "correct", "predicted")
 
 
 def own_measures(paths: Iterable[str], folder: Path) -> tuple[Measure, ...]:
-    """Load the custom measures at the import paths `paths`; files are relative to `folder`.
+    """Load custom measures from import paths, with files resolved against `folder`.
 
-    Raises ParibusError if a path is not a measure, or if its name is already used.
+    Raises ParibusError if a path does not lead to a measure, or if its name is already used.
     """
     taken = [*TAKEN, *(measure.name for measure in all_measures())]
     return tuple(load_new(paths, "evaluation.own", "measure", Measure, folder, taken))

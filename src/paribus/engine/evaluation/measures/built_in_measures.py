@@ -1,4 +1,4 @@
-"""Built-in held-out measures, in the order of their output rows."""
+"""Built-in measures on held-out text, in output order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ by_temperature = partial(
     "curve",
     across="softmax temperature",
     log=True,
-    note="A model that is too sure of itself is best above 1.",
+    note="An overconfident model is best at a temperature above 1.",
 )
 
 
@@ -39,12 +39,12 @@ by_temperature = partial(
 
 
 def positions(seq_len: int) -> tuple[str, ...]:
-    """Return the names of positions in a window; "position 5" is predicted from 5 tokens."""
+    """Return the names of window positions; "position 5" is predicted from 5 tokens."""
     return tuple(f"position {p}" for p in range(1, seq_len + 1))
 
 
 def contexts(seq_len: int) -> tuple[str, ...]:
-    """Return the names of ranges of context length, which end at 8, 16, ... and seq_len."""
+    """Return the names of context-length bins, whose upper edges are 8, 16, ... and seq_len."""
     ends = [*range(CONTEXT_STEP, seq_len, CONTEXT_STEP), seq_len]
     return tuple(f"context {end}" for end in ends)
 
@@ -55,7 +55,7 @@ BREAKDOWN = (ALL, TOKEN_CLASSES, positions)
 
 
 def breakdown(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
-    """Return the sum of `totals` [N] and the token count of each part of BREAKDOWN, [parts, 2]."""
+    """Sum `totals` [N] and count tokens in each part of BREAKDOWN, and return [parts, 2]."""
     families = (
         (1, np.zeros(len(predictions), np.int64)),
         (len(TOKEN_CLASSES), predictions.token_class),
@@ -65,9 +65,9 @@ def breakdown(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
 
 
 def grouped(n: int, index: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return the sum of `totals` [N] and the token count of each of `n` groups, [n, 2].
+    """Sum `totals` [N] and count tokens in each of `n` groups, and return [n, 2].
 
-    `index` [N] is the group of each token.
+    `index` [N] is the group index of each token.
     """
     counts = np.bincount(index, minlength=n)
     return np.stack([np.bincount(index, totals, minlength=n), counts], axis=1)
@@ -86,7 +86,7 @@ def grouped(n: int, index: np.ndarray, totals: np.ndarray) -> np.ndarray:
     parts=BREAKDOWN,
 )
 def validation_accuracy(predictions: Predictions) -> np.ndarray:
-    """Sum the correct predictions and the tokens, for next-token (top-1) accuracy."""
+    """Count correct predictions and tokens in each part, for next-token (top-1) accuracy."""
     return breakdown(predictions, predictions.correct)
 
 
@@ -101,9 +101,9 @@ by_text = partial(measure, better="lower", of_tokens=False)
     items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
 )
 def bits_per_character(predictions: Predictions) -> tuple[float, int]:
-    """Sum the loss in bits, and the characters in the predicted tokens.
+    """Return the total loss in bits, and the number of characters in the predicted tokens.
 
-    Shannon 1951; per character of the text, as in Graves 2013.
+    See Shannon 1951, and Graves 2013 for the normalization by characters.
     """
     return _bits(predictions), predictions.characters.sum()
 
@@ -114,9 +114,9 @@ def bits_per_character(predictions: Predictions) -> tuple[float, int]:
     items=ItemSums("loss_sum_nats", "bytes", 1 / math.log(2)),
 )
 def bits_per_byte(predictions: Predictions) -> tuple[float, int]:
-    """Sum the loss in bits, and the UTF-8 bytes in the predicted tokens.
+    """Return the total loss in bits, and the number of UTF-8 bytes in the predicted tokens.
 
-    Gao et al. 2020, The Pile (arXiv 2101.00027), section 3.1.
+    See Gao et al. 2020, The Pile (arXiv 2101.00027), section 3.1.
     """
     return _bits(predictions), predictions.n_bytes.sum()
 
@@ -133,9 +133,9 @@ def _bits(predictions: Predictions) -> float:
     items=ItemSums("brier_sum", "predicted"),
 )
 def brier_score(predictions: Predictions) -> tuple[float, int]:
-    """Sum the Brier score of each token, sum_k (p_k - y_k)^2, from 0 (best) to 2.
+    """Return the total Brier score, and the number of tokens.
 
-    Brier 1950, Verification of forecasts expressed in terms of probability.
+    A token's score is sum_k (p_k - y_k)^2, from 0 (best) to 2 (Brier 1950).
     """
     return predictions.brier.sum(dtype="float64"), len(predictions)
 
@@ -147,10 +147,10 @@ def brier_score(predictions: Predictions) -> tuple[float, int]:
     finish=lambda bins, seq_len: [Row.ratio("all", gap_sum(bins), int(bins[0].sum()))],
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
-    """Tally confidence bins for the expected calibration error of the most probable token.
+    """Return the confidence-bin counts for the expected calibration error.
 
-    This is the mean of |accuracy - confidence| over 15 bins of equal width, weighted by tokens (Guo
-    et al. 2017, arXiv 1706.04599, equation 3).
+    The error is the mean of |accuracy - confidence| of the most probable token over 15 equal-width
+    bins, weighted by the number of tokens (Guo et al. 2017, arXiv 1706.04599, equation 3).
     """
     confidence = predictions.confidence
     return tally(equal_width(confidence), confidence, predictions.correct)
@@ -171,13 +171,13 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     ),
 )
 def context_loss(predictions: Predictions) -> np.ndarray:
-    """Sum the loss by context length; "context c" has tokens predicted from c - 7 to c tokens.
+    """Sum the loss per context-length bin; "context c" covers contexts of c - 7 to c tokens.
 
-    A causal model's prediction depends only on the preceding tokens in its window, so a context cut
-    to c tokens would give the same logits as the first c positions of the window. No further pass
-    is needed. Windows start at the same tokens in every arm, so each length is compared on the same
-    predictions. The last part is shorter if 8 does not divide seq_len. Kaplan et al. 2020 (arXiv
-    2001.08361) report the loss by token index.
+    A causal model's prediction depends only on the preceding tokens in its window, so a context
+    truncated to c tokens gives the same logits as the first c positions of the window, and no
+    additional pass is needed. Windows start at the same tokens in every arm, so arms are compared
+    on the same predictions. The last bin is narrower if 8 does not divide seq_len. Kaplan et al.
+    2020 (arXiv 2001.08361) report the loss by token index.
     """
     n = len(contexts(predictions.seq_len))
     return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)
@@ -199,7 +199,7 @@ def context_loss(predictions: Predictions) -> np.ndarray:
     ),
 )
 def validation_loss(predictions: Predictions) -> np.ndarray:
-    """Sum the cross-entropy, -log p(token | context), in nats (Shannon 1948)."""
+    """Sum the cross-entropy, -log p(token | context), in each part, in nats (Shannon 1948)."""
     return breakdown(predictions, predictions.loss_nats)
 
 
@@ -217,9 +217,9 @@ def _perplexity(sums: np.ndarray, seq_len: int) -> list[Row]:
     finish=_perplexity,
 )
 def validation_perplexity(predictions: Predictions) -> tuple[float, int]:
-    """Sum the loss for perplexity, exp(mean loss), which is infinite on overflow.
+    """Return the total loss in nats, and the number of tokens, for perplexity = exp(mean loss).
 
-    Jelinek, Mercer, Bahl & Baker 1977.
+    Perplexity is infinite on overflow. See Jelinek, Mercer, Bahl & Baker 1977.
     """
     return predictions.loss_nats.sum(dtype=np.float64), len(predictions)
 
@@ -230,9 +230,9 @@ def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
 
 @measure("reliability_confidence", unit="share", parts=(CONFIDENCE_BINS,))
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
-    """Sum the highest probabilities in each confidence bin.
+    """Sum confidences and count tokens in each confidence bin, for a reliability diagram.
 
-    Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
+    See Guo et al. 2017 (arXiv 1706.04599), section 2.
     """
     return _by_bin(predictions, predictions.confidence)
 
@@ -246,16 +246,16 @@ def reliability_confidence(predictions: Predictions) -> np.ndarray:
             *("bin {}", "against", "Reliability", "accuracy (share)"),
             across="confidence (share)",
             against="reliability_confidence/bin {}",
-            note="Accuracy of the most probable token against its probability, by bins of equal "
-            "width: below the diagonal a model is too sure of itself.",
+            note="Accuracy of the most probable token against its probability, in bins of equal "
+            "width. Points below the diagonal indicate overconfidence.",
             in_text=True,
         ),
     ),
 )
 def reliability_accuracy(predictions: Predictions) -> np.ndarray:
-    """Sum the correct predictions in each confidence bin.
+    """Count correct predictions and tokens in each confidence bin, for a reliability diagram.
 
-    Reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2.
+    See Guo et al. 2017 (arXiv 1706.04599), section 2.
     """
     return _by_bin(predictions, predictions.correct)
 
@@ -269,9 +269,9 @@ def reliability_accuracy(predictions: Predictions) -> np.ndarray:
     drawings=(by_temperature("Loss by temperature", LOSS),),
 )
 def temperature_loss(predictions: Predictions) -> np.ndarray:
-    """Sum the loss at each softmax temperature.
+    """Sum the loss at each softmax temperature, for temperature scaling.
 
-    Temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2.
+    See Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """
     losses = predictions.losses_at
     return np.stack([(at.sum(dtype=np.float64), len(at)) for at in losses])
@@ -294,9 +294,9 @@ def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     finish=_calibration_errors,
 )
 def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
-    """Tally confidence bins at each softmax temperature, for the expected calibration error.
+    """Return the confidence-bin counts for the calibration error at each softmax temperature.
 
-    Temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2.
+    See Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """
     hits = predictions.correct[predictions.swept]
     return np.stack([tally(equal_width(c), c, hits) for c in predictions.confidences_at])

@@ -1,1 +1,1 @@
-"""A trial from its first step to its seal; `stacks` can be imported without torch."""
+"""Training and recording of trials; `stacks` can be imported without torch."""

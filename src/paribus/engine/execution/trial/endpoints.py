@@ -1,4 +1,4 @@
-"""Endpoints of a study, determined from declarations before anything is trained."""
+"""Resolution of a study's endpoints to declared metrics, before training."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def declarations(
 
     Args:
         first: first column of each probe, keyed by probe.
-        columns: columns that are measured at every step.
+        columns: names of columns that are measured at every step.
         tasks: whether the study has tasks.
         curve: whether the study has a held-out curve.
-        in_turn: metrics that are timed in turn.
+        in_turn: throughput metrics.
 
     Raises ParibusError if two metrics have the same name.
     """
@@ -57,7 +57,7 @@ def declarations(
 
 
 def possible(study: Study) -> dict[str, Metric]:
-    """Return all metrics that trials of `study` could measure, including timings, keyed by name.
+    """Return all metrics that trials of a study can measure, including timings, keyed by name.
 
     Raises ParibusError if two metrics have the same name.
     """
@@ -67,7 +67,7 @@ def possible(study: Study) -> dict[str, Metric]:
 
 
 def probe_columns(study: Study) -> dict[str, list[str]]:
-    """Return the columns that each probe records in any arm, keyed by probe."""
+    """Return the names of the columns that each probe records in any arm, keyed by probe."""
     settings = [study.setting(arm) for arm in study.arms]
     columns: dict[str, list[str]] = {}
     for probe in known_probes(study):
@@ -80,9 +80,9 @@ def probe_columns(study: Study) -> dict[str, list[str]]:
 
 
 def endpoint_metrics(study: Study) -> dict[str, Metric]:
-    """Return the metrics that `study` compares, keyed by name, without training anything.
+    """Return the metrics that a study compares, keyed by name, without training.
 
-    Raises ParibusError for an unknown metric or part, a name that two metrics share, or a primary
+    Raises ParibusError for an unknown metric or part, a duplicate metric name, or a primary
     endpoint that has no direction or is not measured.
     """
     known, metrics = possible(study), dict[str, Metric]()
@@ -90,9 +90,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     for name in study.metrics:
         metric = find(name, known)
         if metric is None or name not in names:
-            raise ParibusError(
-                f"metric '{name}' is unknown: {nearest(name, names)}", code="unknown"
-            )
+            raise ParibusError(f"unknown metric '{name}'; {nearest(name, names)}", code="unknown")
         metrics[name] = metric
     judged = [metrics[endpoint.metric] for endpoint in study.judged]
     for metric in judged:
@@ -104,10 +102,10 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
                 "arms are timed after all trials have finished; set seeds to a list"
             )
     if study.decision.benefit is not None:
-        _require_role(study, metrics[study.decision.benefit], "be a benefit")
+        _require_role(study, metrics[study.decision.benefit], "be decision.benefit")
     if study.tuning is not None:
         select = metrics[study.tuning.select]
-        _require_role(study, select, "choose among values")
+        _require_role(study, select, "be tuning.select")
         _require_shared_tokens(study, select)
         if select.record in ("turns", "curve"):
             raise ParibusError(
@@ -132,7 +130,7 @@ def _names(study: Study, known: Mapping[str, Metric]) -> list[str]:
 def _task_names(study: Study) -> list[str]:
     """Return the names of the study's tasks, including those from the evaluation harness.
 
-    Raises ParibusError for a custom task that `tasks.names` leaves out.
+    Raises ParibusError for a custom task that is missing in `tasks.names`.
     """
     own = own_tasks(study.tasks.own, study.folder)
     names = [task.name for task in find_tasks(study.tasks.names, own)]
@@ -149,7 +147,7 @@ def _require_role(study: Study, metric: Metric, role: str) -> None:
     """Raise ParibusError if a metric has no direction or is not measured.
 
     Args:
-        role: verb phrase for the message, such as "be primary".
+        role: verb phrase for the error message, such as "be primary".
     """
     evaluation, tasks = study.evaluation, study.tasks
     unprobed = {probe.name for probe in known_probes(study) if probe.every == 0}
@@ -158,12 +156,12 @@ def _require_role(study: Study, metric: Metric, role: str) -> None:
         "it has no direction of improvement; use 'validation_loss'": metric.better == "neither",
         "tasks.names = [] runs no task; remove it": metric in HEADLINE.values()
         and not (tasks.names != () or tasks.standard),
-        "there is no held-out curve; set evaluation.every to the steps between points": is_curve
+        "there is no held-out curve; set evaluation.every to a number of steps": is_curve
         and evaluation.every is None,
         "there is no target; set evaluation.target to a loss, or use a speed-up at equal loss": (
             is_curve and not (metric.of_pair or evaluation.target is not None)
         ),
-        "its probe is turned off; change probes.every": metric.record == "probes"
+        "its probe is turned off; set probes.every above 0": metric.record == "probes"
         and metric.name.partition("/")[0] in unprobed,
     }
     for problem, applies in problems.items():

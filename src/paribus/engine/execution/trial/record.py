@@ -1,4 +1,4 @@
-"""Measurements of a trial: its held-out curve, the evaluation of its weights, and its records.
+"""Held-out curves, evaluations and records of trials.
 
 Weights are evaluated on held-out text, on the study's tasks, and on tasks requested later.
 """
@@ -51,15 +51,16 @@ CURVE_UNITS = {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"}
 
 
 class HeldOutCurve:
-    """Held-out loss of a stack, measured between training steps.
+    """Held-out loss curve of a stack, measured between training steps.
 
-    A point holds the loss of each replica on the first `evaluation.curve_tokens` tokens of the
-    validation text. A separate float32 model measures it, so training is not affected, and the time
-    does not count as training time. Replicas are evaluated one at a time, which gives the same bits
-    as evaluating them alone. All arms of a stack share the model and the budget of `arm`.
+    A point contains the loss of each replica on the first `evaluation.curve_tokens` tokens of the
+    validation text. A separate float32 model computes the loss, so that training is not affected.
+    The measurement is excluded from the training time. Replicas are evaluated one at a time, so
+    that results do not depend on the stack. All arms of a stack share the model and the budget of
+    `arm`.
 
     Attributes:
-        points: points measured so far, as checkpoints store them: {"step": t, "nats": losses},
+        points: points measured so far, in the format of checkpoints: {"step": t, "nats": losses},
             with each replica's summed loss in nats (None if not finite).
     """
 
@@ -75,7 +76,7 @@ class HeldOutCurve:
         return t in self._steps and (not self.points or self.points[-1]["step"] < t)
 
     def measure(self, trainer: Trainer) -> float:
-        """Add a point for the trainer's current step, and return the seconds that it took."""
+        """Add a point for the trainer's current step, and return the elapsed time in seconds."""
         began, sums, vocab_size = time.monotonic(), list[float](), self._dataset.vocab_size
         if self._model is None:
             setting = self._study.setting(self._arm)
@@ -89,7 +90,7 @@ class HeldOutCurve:
         return time.monotonic() - began
 
     def write(self, folder: TrialFolder, replica: int) -> None:
-        """Write a replica's curve.parquet, with a row for each point."""
+        """Write curve.parquet for a replica, with one row per point."""
         steps = [point["step"] for point in self.points]
         nats = [point["nats"][replica] for point in self.points]
         columns = {
@@ -103,7 +104,7 @@ class HeldOutCurve:
 def trained_model(
     study: Study, arm: str, dataset: Dataset, device: torch.device, weights: Mapping[str, Any]
 ) -> GPT:
-    """Return an arm's model, with `weights` loaded."""
+    """Build an arm's model and load `weights`."""
     model = build_model(study.setting(arm), dataset.vocab_size, study.folder).to(device)
     load_parameters(model, weights)
     return model
@@ -112,7 +113,7 @@ def trained_model(
 def evaluate_text(
     study: Study, model: GPT, dataset: Dataset, tokens: Tokens, seq_len: int
 ) -> Evaluation:
-    """Evaluate a model on held-out `tokens` from `dataset`, with all measures of the study."""
+    """Evaluate a model on held-out tokens from `dataset`, with all measures of the study."""
     own = own_measures(study.evaluation.own, study.folder)
     return evaluate_on(model, dataset, tokens, seq_len, own, study.evaluation.precision)
 
@@ -120,9 +121,9 @@ def evaluate_text(
 def evaluate_heldout_part(
     study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
 ) -> None:
-    """Evaluate a finished trial on the test part, and write the scores in its held-out folder.
+    """Evaluate a finished trial on the test split, and write the scores to its held-out folder.
 
-    The run must have opened the test part.
+    The run must have opened the test split.
     """
     finished, folder = results.trial(*trial), heldout_folder(results, *trial)
     model = trained_model(study, trial[0], dataset, device, finished.read_weights())
@@ -139,9 +140,9 @@ def evaluate_heldout_part(
 def ask_tasks(
     study: Study, model: torch.nn.Module, dataset: Dataset, seq_len: int, folder: Path
 ) -> TaskResults | None:
-    """Run the tasks registered in `folder` on a model; None if no task fits in the window.
+    """Evaluate a model on the tasks registered in `folder`, or return None if no task fits.
 
-    Raises ParibusError if a standard task differs from the registered one.
+    Raises ParibusError if a standard task differs from its registration.
     """
     tasks, results = study.tasks, list[TaskResults]()
     reader = (model, dataset.tokenizer, seq_len)
@@ -159,8 +160,8 @@ def ask_tasks(
             differing = [key for key in Pinned.model_fields if pins[key] != getattr(known, key)]
             if differing:
                 raise ParibusError(
-                    f"task '{name}' differs from the registered one in {', '.join(differing)}; "
-                    "restore the same dataset and version of lm_eval for every trial"
+                    f"task '{name}' differs from its registration in {', '.join(differing)}; "
+                    "restore the registered data set and version of lm_eval"
                 )
     return reduce(together, results) if results else None
 
@@ -172,11 +173,11 @@ def answer_request(
     device: torch.device,
     arguments: dict[str, Any],
 ) -> None:
-    """Run requested tasks on a finished trial, and write and seal its answers.
+    """Evaluate a finished trial on requested tasks, and write the results.
 
     Args:
         arguments: `arm` and `seed` of the trial, the `request` from `paribus.evaluate`, and `out`,
-            the folder for the answers.
+            the output folder.
     """
     arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
     weights = results.trial(arm, seed).read_weights()
@@ -196,7 +197,7 @@ def answer_request(
 
 
 def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
-    """Write evaluation.parquet and blocks.parquet in `folder`."""
+    """Write evaluation.parquet and blocks.parquet to `folder`."""
     of_unit = "that of the row's column 'unit'"
     units = {
         "measure": "1",
@@ -216,9 +217,9 @@ def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
 
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
-    """Write tasks.parquet and items.parquet in `folder`, both without rows if `outcome` is None.
+    """Write tasks.parquet and items.parquet to `folder`, without rows if `outcome` is None.
 
-    tasks.parquet has a row for each task and number of shots, items.parquet one for each question.
+    tasks.parquet has one row per task and number of shots, items.parquet one row per question.
     """
     if outcome:
         items = outcome.items
@@ -241,12 +242,12 @@ def record(
     seconds: float,
     earlier_machines: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Evaluate a stack's replica after its last step, and write and seal its records.
+    """Evaluate a replica of a stack after its last step, and write its records.
 
     The trial's folder is written atomically.
 
     Args:
-        seconds: training time of the whole stack.
+        seconds: training time of the whole stack, in seconds.
         earlier_machines: other machines on which some of the steps were trained.
     """
     setting, n_replicas = trainer.settings[replica], len(trainer.seeds)
@@ -331,7 +332,7 @@ def record(
 
 
 def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
-    """Return whether a trained replica diverged, by the study's criterion."""
+    """Return whether a trained replica diverged, according to the study's criterion."""
     from paribus.analysis import events_in  # slow to import, and not needed before
 
     state = trainer.history(replica)
@@ -340,7 +341,7 @@ def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
 
 
 def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[Drawing]:
-    """Yield the figures that show recorded step columns, probes and measures."""
+    """Yield the figures of the step columns, probes and measures that were recorded."""
     columns = [*trainer.columns, *(column.name for column in trainer.probe_columns)]
     columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
     drawings = [*DRAWINGS, *map(auxiliary_drawing, trainer.replicas.auxiliaries)]
@@ -353,7 +354,7 @@ def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[D
 
 
 def _write_steps(folder: TrialFolder, trainer: Trainer, state: ReplicaState) -> None:
-    """Write steps.parquet, and probes.parquet with a row for each step that a probe measured."""
+    """Write steps.parquet, and probes.parquet with one row per step that a probe measured."""
     step, n_columns = np.arange(1, state.t + 1, dtype=np.int32), len(trainer.columns)
     columns = dict(zip(trainer.columns, state.measured.T[:n_columns], strict=True))
     folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | trainer.columns)

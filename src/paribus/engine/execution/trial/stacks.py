@@ -1,9 +1,9 @@
-"""Stacks of trials that are trained together as replicas of one model, and their checkpoints.
+"""Stacks of trials, which are trained together as replicas of one model, and their checkpoints.
 
 The trials in a stack share one model, so their arms may differ only in learning rate and weight
 decay (`Setting.common`). Both trials of a pair are trained in stacks of the same size, because the
-summation order in batched matrix products may depend on the size. The size therefore stays the same
-once training has begun.
+summation order in batched matrix products may depend on the size. The size is therefore fixed once
+training has begun.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHARE = 0.7  # of the free memory; the rest is for CUDA graphs, probes and fragm
 
 
 def recorded_size(study: Study, folder: ResultsFolder) -> int:
-    """Return the size of the largest stack that was trained or begun in a folder, or 0."""
+    """Return the size of the largest stack with finished or begun trials in a folder, or 0."""
     trials = [folder.trial(*trial) for trial in study.trials]
     stacks = [t.read_json("trial.json").get("stack", []) for t in trials if t.is_finished]
     return max(map(len, [*stacks, *begun_stacks(folder.path)]), default=0)
@@ -46,12 +46,12 @@ def default_size(
 ) -> int:
     """Return the default number of trials in a stack.
 
-    It is 1 on a CPU, or if trials use several devices. A GPU trains its share of all trials at
-    once, as far as they fit in its memory.
+    The result is 1 on a CPU, or if trials use several devices. Otherwise, each GPU trains its share
+    of all trials together, limited by its memory.
 
     Args:
         machine: properties from `machine_of`.
-        vocabularies: vocabulary size of each arm.
+        vocabularies: vocabulary sizes, keyed by arm.
         workers: number of workers, which share the memory of the GPUs.
     """
     if study.resources.devices_per_trial is not None or machine["device"] == "cpu":
@@ -65,10 +65,10 @@ def default_size(
 
 
 def plan_stacks(study: Study, size: int) -> list[list[Trial]]:
-    """Return all trials of the study, grouped into stacks of at most `size` trials.
+    """Group all trials of a study into stacks of at most `size` trials.
 
     Arms share stacks only if all arms of the study can, so that all stacks have equal sizes.
-    Passing the size of the largest stack gives the same stacks again.
+    Passing the size of the largest stack reproduces the same stacks.
     """
     groups = sharing_arms(study)
     is_shared = len({len(arms) for arms in groups}) == 1 and 1 < len(groups[0]) <= size
@@ -84,16 +84,16 @@ def plan_stacks(study: Study, size: int) -> list[list[Trial]]:
 
 
 def shared_setting(study: Study, arm: str) -> Setting:
-    """Return the part of an arm's setting that all trials in a stack must share.
+    """Return the settings of an arm that all trials in a stack must share.
 
-    It is the whole setting if the study has custom probes, because a stack passes them one setting.
+    With custom probes, these are all settings, because a stack passes the same setting to probes.
     """
     setting = study.setting(arm)
     return setting if study.probes.own else setting.common
 
 
 def sharing_arms(study: Study) -> list[list[str]]:
-    """Return the arms, grouped by whether they can share a stack."""
+    """Group the arms of a study by whether they can share a stack."""
     groups: dict[Setting, list[str]] = {}
     for arm in study.arms:
         groups.setdefault(shared_setting(study, arm), []).append(arm)
@@ -102,7 +102,7 @@ def sharing_arms(study: Study) -> list[list[str]]:
 
 
 def _parts(study: Study) -> list[tuple[int, ...]]:
-    """Return groups of seeds that may share a stack: one for each interim analysis or stage."""
+    """Group seeds that may share a stack, with one group per interim analysis or stage."""
     ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
     starts = [0, *ends]
     return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]
@@ -116,20 +116,20 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class UnusableError(ParibusError):
-    """Raised if a checkpoint cannot be used to resume training."""
+    """Raised if training cannot resume from a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint, as described by its about.json.
+    """Checkpoint of a stack, as described in its about.json.
 
     Attributes:
         path: folder of the checkpoint.
         trials: (arm, seed) of each replica.
         t: number of completed steps.
-        identity: digest of everything that must be equal for a run to resume.
+        identity: digest of all inputs that must match to resume training.
         state: values other than arrays, such as `seconds`.
-        files: SHA-256 of each replica's file of arrays.
+        files: SHA-256 of each replica's array file.
     """
 
     path: Path
@@ -140,7 +140,7 @@ class Checkpoint:
     files: list[str]
 
     def states(self) -> list[dict[str, np.ndarray]]:
-        """Return the arrays of every replica. Raises UnusableError if a file is damaged."""
+        """Load the arrays of every replica, or raise UnusableError if a file is damaged."""
         import safetensors.numpy  # imported here, because listing stacks needs no engine
 
         states = []
@@ -155,21 +155,21 @@ class Checkpoint:
 
 
 class StackCheckpoints:
-    """Checkpoints of one stack, written atomically; the two newest are kept.
+    """Checkpoints of a stack, of which the two newest are kept.
 
     checkpoints/<id of the stack>/step-<t>.<worker>/
         replica-<r>.safetensors   arrays of one replica
-        about.json                written last: the trials, their state without arrays, and digests
+        about.json                trials, state without arrays, and digests; written last
     checkpoints/<id of the stack>/kept/<arm>/seed-<n>/
         weights-<t>.safetensors   intermediate weights, which the trial's record will include
 
-    Each worker writes under its own name, and can resume from any worker's checkpoint. A checkpoint
-    holds the states of all trials at one step.
+    A checkpoint is written atomically and contains the states of all trials at one step. Each
+    worker writes under its own name, and can resume from any worker's checkpoint.
 
     Args:
         results: results folder of the study.
         trials: (arm, seed) of each replica.
-        identity: digest of everything that must be equal for a run to resume.
+        identity: digest of all inputs that must match to resume training.
         owner: name of the worker.
     """
 
@@ -215,10 +215,10 @@ class StackCheckpoints:
         return sorted(self.path.glob("step-*"), key=step_of, reverse=True)
 
     def read(self, path: Path) -> Checkpoint:
-        """Read a checkpoint. Raises UnusableError if it is damaged or has another identity."""
+        """Read a checkpoint, or raise UnusableError if it is damaged or has another identity."""
         checkpoint = read_checkpoint(path)
         if (checkpoint.trials, checkpoint.identity) != (self.trials, self._identity):
-            raise UnusableError("written for a different study, text, code or device")
+            raise UnusableError("it was written for a different study, text, code or device")
         return checkpoint
 
     def kept(self, trial: TrialFolder) -> TrialFolder:
@@ -241,7 +241,7 @@ class StackCheckpoints:
 
 
 def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
-    """Return the number of steps done by each unfinished stack, keyed by its trials."""
+    """Return the number of completed steps of each unfinished stack, keyed by trials."""
     begun: dict[tuple[Trial, ...], int] = {}
     for path in sorted((results / FOLDER).glob("*/step-*"), key=step_of):
         with contextlib.suppress(UnusableError):
@@ -252,7 +252,7 @@ def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
 
 
 def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
-    """Remove checkpoints of stacks that are not in `stacks`, and the folder if it becomes empty."""
+    """Remove the checkpoints of stacks that are not in `stacks`, and the folder if it is empty."""
     kept = {_id(trials) for trials in stacks}
     folder = results / FOLDER
     if folder.is_symlink():  # its target is not ours to remove
@@ -265,7 +265,7 @@ def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
 
 
 def step_of(path: Path) -> int:
-    """Return the step in a checkpoint folder's name, or -1 if none exists."""
+    """Parse the step in the name of a checkpoint folder, or return -1 if there is none."""
     number = path.name.removeprefix("step-").partition(".")[0]
     return int(number) if number.isdecimal() else -1
 
@@ -275,7 +275,7 @@ def _id(trials: Sequence[Trial]) -> str:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint. Raises UnusableError if about.json is missing, damaged or changed."""
+    """Read a checkpoint, or raise UnusableError if about.json is missing, damaged or changed."""
     try:
         record = read_json(path / ABOUT)
         sha256 = record.pop("sha256")

@@ -1,4 +1,4 @@
-"""Training and recording of trials, from the first step until their records are sealed.
+"""Training and recording of the trials in a stack.
 
 A trial is a pure function of (study, arm, seed). Trials that train the same model can share a
 stack; each has its own results folder.
@@ -41,8 +41,8 @@ OnProgress = Callable[[int, list[float]], None]
 class Stack:
     """Trials that are trained together, from the first step or from a checkpoint.
 
-    If some of the trials are already finished, they are trained again, so that the stack has the
-    same size as before, but they keep their records.
+    Trials that are already finished are trained again, so that the size of the stack stays the
+    same, but keep their records.
 
     Attributes:
         trainer: trainer of all replicas.
@@ -68,9 +68,9 @@ class Stack:
 
         Args:
             trials: (arm, seed) of each replica.
-            checkpoint_seconds: interval between checkpoints.
+            checkpoint_seconds: interval between checkpoints, in seconds.
             graphs: whether to replay steps as CUDA graphs.
-            ranks: processes that train a single trial together; None for this process alone.
+            ranks: processes that train a single trial together, or None for a single process.
             owner: name of the worker, used in names of checkpoints.
         """
         arms, seeds = [arm for arm, _ in trials], [seed for _, seed in trials]
@@ -97,7 +97,7 @@ class Stack:
         self._began, self._curve_seconds = time.monotonic(), 0.0
 
     def _resume(self) -> None:
-        """Restore the newest usable checkpoint; with ranks, the one that rank 0 chooses."""
+        """Restore the newest usable checkpoint, which rank 0 selects for all ranks."""
         ranks, failures, chosen = self._ranks, list[str](), None
         if ranks is not None and not self._writes:
             (chosen,) = ranks.from_first([0])
@@ -126,7 +126,7 @@ class Stack:
             )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        """Restore the state in a checkpoint. Raises ParibusError if it is damaged."""
+        """Restore the state in a checkpoint, or raise ParibusError if it is damaged."""
         saved = checkpoint.state
         self.trainer.restore(
             [
@@ -146,7 +146,7 @@ class Stack:
         """Write a checkpoint of all replicas and the curve.
 
         Args:
-            seconds: training time so far.
+            seconds: training time so far, in seconds.
         """
         if not self._writes:
             return
@@ -167,12 +167,12 @@ class Stack:
     def run(self, on_progress: OnProgress, leaving: Leaving) -> None:
         """Train, evaluate and record the trials.
 
-        Raises Left, after writing a checkpoint, if asked to leave before the end. Resuming from the
-        checkpoint gives the same bytes.
+        If asked to stop early, write a checkpoint and raise Left. Resuming from the checkpoint
+        produces bit-identical results.
 
         Args:
             on_progress: called with the number of completed steps and each replica's training loss.
-            leaving: requests to leave.
+            leaving: handler of stop requests.
         """
         with leaving.hold():
             self._train(on_progress, leaving)
@@ -200,7 +200,7 @@ class Stack:
         remove_folder(self.checkpoints.path)
 
     def _train(self, on_progress: OnProgress, leaving: Leaving) -> None:
-        """Train to the end. Raises Left, after writing a checkpoint, if asked to leave earlier."""
+        """Train to the last step, or write a checkpoint and raise Left if asked to stop."""
         trainer = self.trainer
         last_checkpoint = last_progress = time.monotonic()
         kept_steps = frozenset(trainer.setting.kept_steps)
@@ -234,14 +234,14 @@ class Stack:
 
 
 def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:
-    """Return the machine properties on which the bits of a training step may depend."""
+    """Return the machine properties that may affect the exact result of a training step."""
     environment_here = environment(device, 1)
     size = {} if ranks is None else {"ranks": ranks.size}
     return {key: environment_here[key] for key in SAME_BITS} | size
 
 
 def identity(study: Study, arms: Sequence[str], dataset: Dataset, device: torch.device) -> str:
-    """Return the digest of everything that must be equal for a stack to resume from a checkpoint.
+    """Return the digest of all inputs that must match to resume a stack from a checkpoint.
 
     The study's seeds are excluded, because checkpoints name their trials and a study may be
     extended by more seeds.

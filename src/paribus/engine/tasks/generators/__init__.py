@@ -1,4 +1,4 @@
-"""Lookup of built-in tasks, which are declared in this folder, and of custom tasks."""
+"""Registry of the built-in tasks in this folder, and loading of custom tasks."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def all_tasks() -> dict[str, Task]:
 
 
 def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> list[Task]:
-    """Return the tasks called `names`, sorted by name. Raises ParibusError for an unknown name.
+    """Return tasks sorted by name, or raise ParibusError for an unknown name.
 
     Args:
-        names: names of tasks; None means all.
-        own: custom tasks, to find besides the built-in ones.
+        names: names of the tasks to return; None means all.
+        own: custom tasks, searched in addition to the built-in ones.
     """
     known = dict(sorted((all_tasks() | {task.name: task for task in own}).items()))
     for name in names or ():
-        own_goes = "your own goes in tasks.own"
+        own_goes = "custom tasks go in tasks.own"
         require_declared(name, known, "tasks.names", "task", __name__, own_goes)
     return [value for name, value in known.items() if names is None or name in names]
 
 
 def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
-    """Load the custom tasks at the import paths `paths`; files are relative to `folder`.
+    """Load custom tasks from import paths, with files resolved against `folder`.
 
-    Raises ParibusError if a path is not a task, or if its name is already used.
+    Raises ParibusError if a path does not lead to a task, or if its name is already used.
     """
     return tuple(load_new(paths, "tasks.own", "task", Task, folder, all_tasks()))

@@ -1,6 +1,6 @@
 """Tasks that ask for the true continuation of a text, with distractors from other passages.
 
-`length` is the total length of context and choice in characters.
+`length` is the maximum length of context and choice together, in characters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOES_ON = re.compile(r"(?<=\S)\n(?=[^\n])")
 
 @task("continuation", n_choices=4, length=80)
 def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield groups of four questions; each continuation is correct once and wrong three times."""
+    """Yield questions in groups of four that share the same four choices."""
     sites = held_out.sites(rng, length - 12, 12)
     for group in grouped(sites, lambda site: site.span, size=4):
         for site in group:
@@ -44,10 +44,10 @@ def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> It
     length=63,
 )
 def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield groups of four questions about the start of a line.
+    """Yield questions about the start of a line, in groups of four.
 
-    The four line starts have different shapes, such as a speaker, a heading or an indent. Each is
-    correct once and a wrong choice in the other three questions.
+    The four line starts differ in shape, such as a speaker, a heading or an indent. Each one is
+    the answer to one question and a distractor in the other three.
     """
     span = 8
     places = [
@@ -66,7 +66,7 @@ def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iter
 
 
 def shape_of(text: str) -> str:
-    """Return `text` with letters and digits replaced by their kind: A, a or 0.
+    """Replace the letters and digits in `text` with their class: A, a or 0.
 
     For example, `   The n` and `   Its f` have the same shape.
     """
@@ -76,7 +76,7 @@ def shape_of(text: str) -> str:
 
 @task("next_word", n_choices=4)
 def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about the next word; distractors are three other words of equal length."""
+    """Yield questions about the next word, with three distractors of equal length."""
     sites = held_out.sites(rng, length - 10, 10)
     words = ((site, words_inside(site.span, shortest=3)[:1]) for site in sites)
     first = [(site, word.group()) for site, inside in words for word in inside if word.start() == 1]
@@ -96,7 +96,7 @@ def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("paragraph_end", n_choices=2)
 def paragraph_end(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield pairs of questions, one where a paragraph ends and one where it continues."""
+    """Yield pairs of questions, one at the end of a paragraph and one at a line break within it."""
     span = 4
     ends, goes_on = (
         [

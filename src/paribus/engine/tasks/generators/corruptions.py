@@ -1,7 +1,7 @@
-"""Tasks that ask for the original text; the distractor is the same text with one change.
+"""Tasks that ask for the original text, with a corrupted copy as the distractor.
 
-`length` is the total length of context and choice in characters. If several changes are possible,
-the most plausible one is the wrong choice.
+`length` is the maximum length of context and choice together, in characters. If several corruptions
+are possible, the most plausible one is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")
 
 
 def _questions(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Question]:
-    """Yield the question for a site, with the most plausible of its wrong choices, if any."""
+    """Yield one question with the most plausible wrong choice, or none if `wrong` is empty."""
     if wrong:
         yield Question(site.context, site.span, (held_out.most_plausible(wrong),))
 
@@ -30,9 +30,9 @@ def _questions(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Ques
 def _no_words(
     held_out: HeldOut, sites: Iterable[Site], changes: Callable[[str], Iterable[str]]
 ) -> Iterator[Question]:
-    """Yield a question for each site, about its first word that can become a non-word.
+    """Yield a question for each site, with a distractor in which one word becomes a non-word.
 
-    `changes` returns changed forms of a word.
+    `changes` returns corrupted forms of a word. The first word with a suitable form is used.
     """
     for site in sites:
         for word in words_inside(site.span, shortest=4):
@@ -67,7 +67,7 @@ def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("case", n_choices=2)
 def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about the first letter of a word, alternating lowercase and uppercase."""
+    """Yield questions about a word's capitalization, alternating lowercase and uppercase."""
     span = 12
     known = set("".join(held_out.documents))
     waiting: tuple[list[Question], list[Question]] = ([], [])
@@ -83,7 +83,7 @@ def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("letter_swap", n_choices=2)
 def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about two swapped letters, such as "the value" or "the vaule"."""
+    """Yield questions about two transposed letters, such as "the value" or "the vaule"."""
 
     def swaps(text: str) -> Iterator[str]:
         return (replace(text, at, text[at + 1] + text[at]) for at in range(1, len(text) - 2))
@@ -93,7 +93,7 @@ def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
 
 @task("punctuation", n_choices=2)
 def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a punctuation mark; the distractor has another plausible mark."""
+    """Yield questions about a punctuation mark, with another plausible mark as the distractor."""
     marks = held_out.marks
     for site in held_out.sites(rng, length - 14, 14):
         if mark := MARK.search(site.span):
@@ -106,7 +106,7 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
 
 @task("real_word", n_choices=2)
 def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a word; the distractor is a plausible reordering of its letters."""
+    """Yield questions about a word, with a plausible scrambled non-word as the distractor."""
 
     def shuffles(text: str) -> Iterator[str]:
         return ("".join(rng.permutation(list(text))) for _ in range(20))
@@ -116,7 +116,7 @@ def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("typo", n_choices=2)
 def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a replaced letter, such as "the value" or "the valoe"."""
+    """Yield questions about a substituted letter, such as "the value" or "the valoe"."""
     known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
 
     def changed(text: str) -> str:
