@@ -142,7 +142,7 @@ def test_a_child_that_dies_is_begun_again_and_named(
         results = paribus.run(study, tmp_path / "r", workers=1)
     assert len(results.finished) == 4
     (words,) = [one.getMessage() for one in caplog.records if "died" in one.getMessage()]
-    assert "signal 9" in words and "baseline/seed-1" in words and "(1 of 2)" in words
+    assert "signal 9" in words and "baseline/seed-1" in words and "retry 1 of 2" in words
 
 
 @LINUX

@@ -342,7 +342,7 @@ def test_a_program_goes_the_whole_way(folder):
     manifest["output.log"] = file_digest(log)
     (home / "manifest.json").write_text(json.dumps(manifest))
     code, out, _ = verb("verify", "r")
-    assert code == 3 and "give 2" in out
+    assert code == 3 and "gives 2" in out
     for words in (
         ["status", "r"],
         ["status", "--follow", "r"],
@@ -355,7 +355,7 @@ def test_a_program_goes_the_whole_way(folder):
 
 def test_check_runs_each_arm_briefly_and_leaves_nothing(folder, monkeypatch):
     code, out, err = verb("check", "study.toml")
-    assert code == 0 and "itself after" in out and "val_bpb 0.9" in out, err
+    assert code == 0 and "finished after" in out and "val_bpb 0.9" in out, err
     changed(folder, ('"well"', '"sleep"'))
     monkeypatch.setattr(trainer, "CHECK_SECONDS", 0.2)
     code, out, _ = verb("check", "study.toml")
@@ -549,7 +549,7 @@ def test_data_and_initial_values_are_proven_by_ten_lines(tmp_path):
     results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
     found = {(one.arm, one.name): (one.state, one.detail) for one in results.controls}
     assert found["like", "data"][0] == found["like", "initial weights"][0] == "held"
-    assert found["like", "data"][1].startswith("5 batches")
+    assert found["like", "data"][1].startswith("5 identical batches")
     assert found["init", "initial weights"][0] == "broken"
     assert "2 parameters" in found["init", "initial weights"][1]
     assert found["data", "data"][0] == "declared"
@@ -564,7 +564,7 @@ def test_data_and_initial_values_are_proven_by_ten_lines(tmp_path):
     manifest = json.loads((home.path / "manifest.json").read_text())
     manifest["evaluation.json"] = file_digest(home.path / "evaluation.json")
     (home.path / "manifest.json").write_text(json.dumps(manifest))
-    assert any("records give" in one for one in verify(tmp_path / "r").findings)
+    assert any("output gives" in one for one in verify(tmp_path / "r").findings)
 
 
 def test_outside_of_paribus_it_does_nothing(tmp_path):

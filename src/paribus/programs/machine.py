@@ -88,7 +88,7 @@ def share_gpus(n: int, slot: int) -> str:
 
 
 def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """Return the path of the Python interpreter that a command uses, or "" if there is none.
+    """Return the path of the Python interpreter that a command uses, or "" for other programs.
 
     The interpreter is the program itself, or the one in the program's shebang line.
     """

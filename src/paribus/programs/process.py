@@ -65,7 +65,7 @@ class Ending:
 
 
 class Output:
-    """Output of a program, written to a log of limited size and passed to a callback by line.
+    """Program output, written to a size-limited log and passed to a callback line by line.
 
     The log contains the first and the last `limit` / 2 bytes, regardless of the chunks in which the
     output arrives.
@@ -204,6 +204,6 @@ def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[]
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """Return a `preexec_fn` that has a child killed when its parent thread dies."""
+    """Return a `preexec_fn` that makes the kernel kill a child when its parent thread dies."""
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

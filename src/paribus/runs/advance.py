@@ -59,7 +59,7 @@ class Runner:
 
     @staticmethod
     def warm_up() -> None:
-        """Import the modules that every child process needs, before any task is known."""
+        """Import the modules that every child process needs."""
 
     def slots(self) -> int:
         """Return how many child processes a worker may run concurrently on this machine."""
@@ -95,7 +95,7 @@ class Runner:
         settle(folder, study, wanted | more)
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Record in the ledger that the study has begun, so that its scores may become known."""
+        """Record in the ledger that the study has begun."""
         note(folder, is_begun=True)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
@@ -169,7 +169,7 @@ class Runner:
 
 
 def study_of(order: Order, home: Path | None = None) -> Study:
-    """Load the study from an order, or from the results folder `home` if given."""
+    """Load a run's study from `order`, or from the results folder `home` if given."""
     folder = Path(order.folder)
     if home is None:
         return parse_study(order.study, folder=folder)

@@ -155,7 +155,7 @@ class Left(BaseException):
 
 
 class Leaving:
-    """Handler of SIGTERM, by which a trial's process is asked to stop.
+    """SIGTERM handler that lets a trial's process stop gracefully.
 
     Attributes:
         asked: whether this process has received SIGTERM.
@@ -170,7 +170,7 @@ class Leaving:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Do not raise `Left` inside the context, which has to check `asked` instead."""
+        """Suppress `Left` inside the context, which must check `asked` instead."""
         self._holding += 1
         try:
             yield

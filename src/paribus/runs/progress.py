@@ -164,7 +164,7 @@ class Tracker:
 
 
 def read_progress(results: Path) -> Progress | None:
-    """Read the progress of the active run in a results folder, or return None if there is none."""
+    """Read the progress of the run in a results folder, or return None if no run is active."""
     tracker = Tracker(Queue.of(results))
     for _ in tracker.update():
         pass

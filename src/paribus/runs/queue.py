@@ -116,18 +116,18 @@ class Queue:
 
     @property
     def exists(self) -> bool:
-        """Whether the queue has been created and not yet removed."""
+        """True if the queue has been created and not yet removed."""
         return is_regular(self.path / "order.json")
 
     def open(self, order: Order) -> None:
-        """Create the queue with an order, removing the queue of an earlier run."""
+        """Create the queue and store the order, after removing the queue of an earlier run."""
         self.remove()
         for name in ("claims", "deaths", "events", "logs"):
             (self.path / name).mkdir(parents=True)
         write_bytes(self.path / "order.json", json.dumps(asdict(order)).encode())
 
     def read_order(self) -> Order:
-        """Read the order, or raise ParibusError if it is missing or invalid."""
+        """Read the configuration of the run, or raise ParibusError if it is missing or invalid."""
         return self._read("order.json", Order, read_json(self.path / "order.json"))
 
     def remove(self) -> None:
@@ -252,7 +252,7 @@ class Queue:
         return False
 
     def release_dead(self, name: str, worker: str = "") -> int:
-        """Release the claim of a dead worker, and return the number of deaths on this task.
+        """Release the claim of a dead worker, and return how many workers died on the task.
 
         Returns 0 if another worker has already released the claim.
         """
@@ -273,7 +273,7 @@ class Queue:
             self._write("failure.json", {"message": message, "trace": trace})
 
     def failure(self) -> dict[str, str] | None:
-        """Return the recorded failure (message and trace), or None if there is none."""
+        """Return the recorded failure (message and trace), or None if the run has not failed."""
         return self._content("failure.json")
 
     def note_finished(self) -> None:
@@ -342,5 +342,5 @@ class Context:
         self.queue.report(self.worker, {"event": event} | content)
 
     def say(self, words: str) -> None:
-        """Report a message, which the command that monitors the run prints."""
+        """Report a message to be printed by the command that monitors the run."""
         self.report("say", words=words)

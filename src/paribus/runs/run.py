@@ -142,7 +142,7 @@ def register(
 
 
 def try_briefly(study: Study, results: str | os.PathLike[str]) -> dict[str, str]:
-    """Run the external program of each arm for a few seconds, and return {arm: summary}."""
+    """Run each arm's external program for a few seconds, and return {arm: summary}."""
     trainer: Any = find_trainer(study, results_folder(study, results))
     with ending_children():
         return trainer.try_briefly(study)

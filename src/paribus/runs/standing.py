@@ -30,7 +30,7 @@ def is_active(results: Path) -> bool:
 
 
 def job_states(results: Path) -> list[JobState]:
-    """Query the scheduler once, and return the states of the jobs of a run.
+    """Query the scheduler once, and return the states of a run's jobs.
 
     Raises ParibusError if the scheduler does not answer.
     """

@@ -1,4 +1,4 @@
-"""Runner for all trainers except the built-in engine, which return one record per trial."""
+"""Runner for trainers that return one record per trial, unlike the built-in engine."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Worker:
             self._wait()
 
     def _claim(self) -> Task | None:
-        """Claim and return the next task, or return None if there is none.
+        """Claim and return the next task, or return None if no task is available.
 
         If the queue is empty and all children are idle, the task is to determine the next stage.
         """

@@ -43,7 +43,7 @@ def sizes_of(run: Run) -> dict[str, float]:
 
 
 def _measured(run: Run, name: str) -> float | None:
-    """Return the positive value of a run's curve or setting `name`, or None if it has none.
+    """Return a run's positive value of `name`, from a curve or a setting, or None.
 
     The value of a curve is its mean, or its last value if it always increases, as elapsed time
     does.

@@ -76,7 +76,7 @@ class Division:
 
     @property
     def record(self) -> dict[str, str | int]:
-        """Kind of the items, and numbers of items and blocks, as stored in trial records."""
+        """Item kind, item count and block count, as stored in trial records."""
         return {"kind": self.kind, "items": self.items, "blocks": self.n_blocks}
 
     def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:

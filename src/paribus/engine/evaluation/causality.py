@@ -165,7 +165,7 @@ def require_no_leak(
 
 @torch.no_grad()
 def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
-    """Raise NotCausalError if logits differ between decoding with and without a cache."""
+    """Raise NotCausalError if decoding with and without a cache gives different logits."""
     T = tokens_BT.shape[1]
     where = f"{where}{_named_modules(setting)}"
     advice = (
@@ -205,7 +205,7 @@ def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
 
 
 def _named_modules(setting: Setting) -> str:
-    """Format the custom modules for messages as " (...)", or as "" if there are none."""
+    """Format the custom modules for messages as " (...)", or as "" without custom modules."""
     named = [f"model.modules.{s} = '{path}'" for s, path in setting.model.modules.named.items()]
     return f" ({', '.join(named)})" if named else ""
 

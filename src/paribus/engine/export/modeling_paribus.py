@@ -76,7 +76,7 @@ class PlainNorm(nn.Module):
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
-    """Create the norm `kind` over `width` channels, with its default epsilon if `eps` is None."""
+    """Create the norm `kind` over `width` channels; an `eps` of None selects the default."""
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":
@@ -85,7 +85,7 @@ def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn
 
 
 class MLP(nn.Module):
-    """Feed-forward layer activation(x W_up) W_down, or SwiGLU (SiLU(x W_gate) * x W_up) W_down."""
+    """Feed-forward layer: act(x W_up) W_down, or SwiGLU (SiLU(x W_gate) * x W_up) W_down."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
-    """Apply the soft cap `cap * tanh(x / cap)` (Gemma Team 2024), unless `cap` is None."""
+    """Apply the soft cap `cap * tanh(x / cap)` (Gemma Team 2024) if a cap is given."""
     return x if cap is None else cap * torch.tanh(x / cap)
 
 
@@ -195,7 +195,7 @@ def block_norm(model: Any, site: str) -> nn.Module:
 
 
 def own_positions(model: Any, place: str) -> nn.Module | None:
-    """Create the custom position encoding of the "embedding" or "attention", or return None."""
+    """Create the custom position encoding for `place` ("embedding" or "attention"), if any."""
     own: Any = OWN.get("positions")
     return own(model) if own is not None and own.stands == place else None
 

@@ -129,7 +129,7 @@ def _table(weights: Rows, name: str) -> Tensor:
 
 
 def _similarities(x: Tensor) -> Tensor:
-    """Return the mean similarities of n vectors x [..., n, D] as [..., S], or NaN if n is 1."""
+    """Return the mean pairwise similarities of x [..., n, D] as [..., S], or NaN if n is 1."""
     variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
     return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
 

@@ -44,17 +44,17 @@ NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
 
 class Retrying(Options):
-    """Options of all backends."""
+    """Options shared by all backends."""
 
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """Maximum number of times that a task is restarted after its worker has died."""
 
 
 class JobOptions(Retrying):
-    """Options of all backends with a scheduler."""
+    """Options shared by all backends with a scheduler."""
 
     jobs: Count = 16
-    """Maximum number of jobs per submission."""
+    """Maximum number of concurrent jobs."""
     workers: Count | None = None
     """Number of concurrent trials per job; by default one per requested GPU or CPU core."""
     gpus: Annotated[int, Field(ge=0)] = 0
@@ -223,7 +223,7 @@ class Backend(ABC):
         self._submitted = time.monotonic()
 
     def _ask(self) -> States | None:
-        """Query job states, or return None if the scheduler fails or was queried just before."""
+        """Query job states, or return None if the scheduler fails or was queried recently."""
         now = time.monotonic()
         if not self.is_here and now - self._asked < ASK_SECONDS:
             return None

@@ -39,7 +39,7 @@ class Local(Backend):
             )
 
     def states(self, names: Collection[str]) -> States:
-        """Return whether each worker is running, or has ended with which exit code."""
+        """Return the state of each worker, with the exit code if it has ended."""
         states = {}
         for name in names:
             process = self._processes[name]

@@ -123,7 +123,7 @@ class Slurm(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Cancel all jobs with these names, each of which belongs to a single run."""
+        """Cancel all of the user's jobs with these names, which are unique to a run."""
         for name in names:
             _ask("scancel", "-u", getpass.getuser(), "-n", name)
 

@@ -40,7 +40,7 @@ class ProgramTrial(TrialJson):
 
 @dataclass(frozen=True)
 class ProgramEvidence(checked.Evidence):
-    """Data of a trial that checks compare, with its environment and primary score."""
+    """Trial data for comparisons, including the environment and the primary score."""
 
     environment: Mapping[str, Any]
     score: float | None
@@ -67,7 +67,7 @@ class CommandRecords(RecordFormat):
         data: dict[str, Any],
         opened: dict[str, str],
     ) -> ProgramEvidence:
-        """Read the data of a trial that checks compare."""
+        """Read a trial's data for comparisons with other trials."""
         environment = ProgramEnvironment.model_validate(folder.read_json(MACHINE)).model_dump()
         score = folder.read_json("evaluation.json").get(trial.get("deciding", ""))
         return ProgramEvidence(folder.arm, folder.seed, trial, environment, score)
@@ -80,7 +80,7 @@ def _compare(
     other: ProgramEvidence,
     declared: checked.Declared,
 ) -> Finding:
-    """Check the control `name` for two trials; it is broken by an undeclared difference."""
+    """Compare two trials by the control `name`, which an undeclared difference breaks."""
     return COMPARISONS[name](own, other, checked.declared_by(declared, *keys))
 
 

@@ -121,7 +121,7 @@ class Batches(BaseModel):
 
 
 class ReportLine(BaseModel):
-    """Line in a report file, without unknown keys."""
+    """Line of a report file; unknown keys are ignored."""
 
     step: int | float | None = None
     log: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def finders_of(study: Study) -> dict[str, Finder]:
 
 
 def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) -> None:
-    """Read a metric from its file in `out` or from the program's report, unless it is printed.
+    """Read a metric that is not printed, from its file in `out` or the program's report.
 
     `where` names the metric in error messages. Raises ParibusError if the file cannot be read.
     """
@@ -248,6 +248,6 @@ def _findings(study: Study, folder: TrialFolder) -> list[str]:
         value = finder.value if finder.value is not None and math.isfinite(finder.value) else None
         if value != scores.get(name):
             findings.append(
-                f"trial {folder.label}: {name} is {scores.get(name)}, but {value} in log or report"
+                f"trial {folder.label}: {name} is {scores.get(name)}, but its output gives {value}"
             )
     return findings

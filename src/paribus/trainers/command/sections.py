@@ -271,7 +271,7 @@ def _from_file(table: dict[str, Any]) -> dict[str, Any]:
     """Expand the short forms in a study file, or raise ParibusError if sections conflict."""
     for key, name in (("program", "[trainer]"), ("endpoints", "[metrics.NAME]")):
         if key in table:
-            raise ParibusError(f"[{key}] is not allowed here; use {name}", code="conflict")
+            raise ParibusError(f"[{key}] is not allowed for a command; use {name}", code="conflict")
     program = {key: value for key, value in table["trainer"].items() if key != "kind"}
     table = table | {"trainer": COMMAND, "program": program}
     if isinstance(arms := table.get("arms"), dict):

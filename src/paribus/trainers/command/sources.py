@@ -77,7 +77,7 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
     program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
     if not folder.is_dir():
-        raise ParibusError(f"{folder} is not a folder; set trainer.folder", code="missing")
+        raise ParibusError(f"{folder} is not a folder; correct trainer.folder", code="missing")
     try:
         commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
         top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
@@ -115,7 +115,7 @@ def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
             git(source.top, "clone", "-qsn", "--template=", str(source.top), str(new))
             git(new, "checkout", "--quiet", "--detach", source.commit)
     if not (copy / below).is_dir():
-        raise ParibusError(f"arm '{arm}': {below} is not in the commit of its ref", code="missing")
+        raise ParibusError(f"arm '{arm}': its commit lacks {below}; commit it", code="missing")
     return copy / below
 
 

@@ -56,7 +56,7 @@ CONTROLS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Job:
-    """Execution of a trial by a program.
+    """Command, folders and state of a trial that a program runs.
 
     Attributes:
         home: temporary folder of the trial, exclusive to this worker; `{folder}` is its subfolder

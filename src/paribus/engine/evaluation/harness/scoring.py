@@ -66,7 +66,7 @@ def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def can_share(model: nn.Module) -> bool:
-    """Return whether `model` has a key-value cache, which reusing shared prefixes requires."""
+    """Return whether `model` supports a key-value cache, so that prefixes can be shared."""
     return isinstance(model, GPT) and model.can_cache
 
 

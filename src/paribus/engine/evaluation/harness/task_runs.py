@@ -1,4 +1,4 @@
-"""Evaluation of models on tasks with the harness's evaluator, with a record of every answer.
+"""Evaluation of models on tasks, with a record of every answer.
 
 The harness builds prompts, requests log-likelihoods and scores answers. Its standard errors are
 ignored, because the study's statistics pair arms by item.
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 
 
 def find_offered(asked: Asked, shots: Sequence[int]) -> Pairs:
-    """Return the (task, shots) pairs that can run, or raise ParibusError if there are none."""
+    """Return the (task, shots) pairs that can run, or raise ParibusError if no pair can run."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
     offered = [pair for pair in pairs if asked.fits(*pair)]
     if not offered:

@@ -138,7 +138,7 @@ def _task_names(study: Study) -> list[str]:
         if task.name not in names:
             raise ParibusError(
                 f"the task '{task.name}' in tasks.own = '{path}' would not run, because "
-                "tasks.names does not list it; add it there, or remove tasks.names"
+                "tasks.names does not list it; add it to tasks.names, or remove tasks.names"
             )
     return [*names, *(standard_tasks(study.tasks.standard) if study.tasks.standard else ())]
 

@@ -35,7 +35,7 @@ SHARE = 0.7  # of the free memory; the rest is for CUDA graphs, probes and fragm
 
 
 def recorded_size(study: Study, folder: ResultsFolder) -> int:
-    """Return the size of the largest stack with finished or begun trials in a folder, or 0."""
+    """Return the size of the largest finished or unfinished stack in a folder, or 0."""
     trials = [folder.trial(*trial) for trial in study.trials]
     stacks = [t.read_json("trial.json").get("stack", []) for t in trials if t.is_finished]
     return max(map(len, [*stacks, *begun_stacks(folder.path)]), default=0)
@@ -93,7 +93,7 @@ def shared_setting(study: Study, arm: str) -> Setting:
 
 
 def sharing_arms(study: Study) -> list[list[str]]:
-    """Group the arms of a study by whether they can share a stack."""
+    """Group the arms of a study that can share a stack."""
     groups: dict[Setting, list[str]] = {}
     for arm in study.arms:
         groups.setdefault(shared_setting(study, arm), []).append(arm)
@@ -265,7 +265,7 @@ def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
 
 
 def step_of(path: Path) -> int:
-    """Parse the step in the name of a checkpoint folder, or return -1 if there is none."""
+    """Parse the step in the name of a checkpoint folder, or return -1 for any other name."""
     number = path.name.removeprefix("step-").partition(".")[0]
     return int(number) if number.isdecimal() else -1
 

@@ -30,7 +30,7 @@ def _questions(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Ques
 def _no_words(
     held_out: HeldOut, sites: Iterable[Site], changes: Callable[[str], Iterable[str]]
 ) -> Iterator[Question]:
-    """Yield a question for each site, with a distractor in which one word becomes a non-word.
+    """Yield one question per site, whose distractor replaces a word with a non-word.
 
     `changes` returns corrupted forms of a word. The first word with a suitable form is used.
     """
