@@ -66,6 +66,20 @@ class Reading:
     paths: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def join_curves(self) -> None:
+        """Join the runs that share a folder and a name, and have one curve in each file."""
+        parts: dict[object, Run] = {}
+        known = trackers.tensorboard_csv.score
+        for run in [run for run in self.runs if run.reader == "tensorboard-csv"]:
+            key = (os.path.dirname(run.path), run.facts.get("run"), run.facts.get("arm"))
+            whole = parts.setdefault(key, run)
+            if whole.curves.keys().isdisjoint(run.curves):
+                whole.curves |= run.curves
+                whole.scores |= run.scores
+                whole.decides = next((name for name in known if name in whole.scores), "")
+                whole.facts["steps"] = max(whole.facts["steps"], run.facts["steps"])
+                self.runs.remove(run)
+
     def count_once(self, arm: Callable[[Run], str]) -> None:
         """Move each run that is a copy of a longer run of the same arm from `runs` to `copies`.
 
@@ -157,6 +171,7 @@ def read(
             run.facts["arm"] = label
         for name in ("runs", "refused", "skipped", "paths"):
             getattr(reading, name).extend(getattr(part, name))
+    reading.join_curves()
     reading.count_once(lambda run: arm_of(run, section) if section else "")
     return reading
 
