@@ -16,7 +16,7 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest, one_line
 from paribus.readers import evaluations, lines, tables, trackers
-from paribus.readers.facts import PATTERNS, TOKENS, find_kind
+from paribus.readers.facts import PATTERNS, TOKENS, Finding, find_kind
 from paribus.readers.port import (
     FROM_PATH,
     Reader,
@@ -64,7 +64,7 @@ class Reading:
     copies: list[tuple[str, str]] = field(default_factory=list)
     files: int = 0
     paths: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
 
     def join_curves(self) -> None:
         """Join the runs that share a folder and a name, and have one curve in each file."""
@@ -94,6 +94,10 @@ class Reading:
                     longer.facts = run.facts | longer.facts
                     self.copies.append((run.source, longer.source))
                     self.runs.remove(run)
+                    if _may_be_repeated(longer, run):
+                        text = f"{run.source} and {longer.source} are equal and state no seed, so"
+                        text += " they count as one run. Are they two runs of one seed?"
+                        self.notes.append(("equal_logs", text))
                     break
 
 
@@ -125,6 +129,18 @@ def _is_copy(longer: Run, run: Run) -> bool:
         np.array_equal(longer.curves[name][: len(run.curves[name])], run.curves[name], True)
         for name in longer.curves.keys() & run.curves.keys()
     )
+
+
+def _may_be_repeated(first: Run, second: Run) -> bool:
+    """Return whether equal runs may be two: they state no seed, and their logs are of one kind.
+
+    Logs of one run have other endings (standard output), or are in the folder of a checkpoint.
+    """
+    is_whole = _length(first) == _length(second) and "seed" not in first.facts
+    homes = [CHECKPOINT.sub("", os.path.dirname(run.path)) for run in (first, second)]
+    names = [os.path.basename(run.path) for run in (first, second)]
+    is_same_kind = os.path.splitext(names[0])[1] == os.path.splitext(names[1])[1]
+    return is_whole and is_same_kind and (homes[0] != homes[1] or names[0] != names[1])
 
 
 @cache

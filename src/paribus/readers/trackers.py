@@ -22,6 +22,7 @@ from paribus.errors import ParibusError
 from paribus.readers.facts import WORDS
 from paribus.readers.port import (
     NOT_FINISHED,
+    PLANNED,
     Run,
     SkippedError,
     Source,
@@ -69,6 +70,9 @@ def hugging_face(source: Source) -> Iterator[Run]:
     kept = ("train_batch_size", "num_train_epochs", "best_metric")
     run.state(**{key: state.get(key) for key in kept})
     run.state(steps=state.get("global_step"), planned_steps=state.get("max_steps"))
+    control = as_dict(as_dict(state.get("stateful_callbacks")).get("TrainerControl"))
+    if "train_seconds" in run.facts or as_dict(control.get("args")).get("should_training_stop"):
+        run.facts.pop(PLANNED, None)  # a callback may have stopped it before
     if run.curves:
         yield run
 
