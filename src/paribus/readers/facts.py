@@ -119,19 +119,30 @@ def find_kind(name: str) -> str:
 def _quantities(name: str, values: Iterable[Value]) -> set[str] | None:
     """Return the quantities whose unit or scale a fact states, or None if it states none.
 
-    The set is empty if the unit may be that of any score. A scale that is a number, such as the
-    `loss_scale` of mixed precision, is not a unit.
+    The set is empty if the unit may be that of any score. A scale that is a number is not a unit,
+    and neither is the `loss_scale` of mixed precision.
     """
-    words = {*re.findall("[a-z]+", _parts(name)[-1])}
+    *above, last = _parts(name)
+    words = {*re.findall("[a-z]+", last)}
+    if words <= SETS["unit_word"]:  # such as `time.unit`
+        words |= {*re.findall("[a-z]+", "".join(above[-1:]))} & SETS["quantity"]
     texts = {str(value).strip().casefold() for value in values}
+    rest = words - SETS["unit_word"] - SETS["scale_word"]
+    named = _quantities_in(rest)
+    is_stated = bool(words & SETS["unit_word"])
+    if words & SETS["scale_word"] and not (named == {"loss"} and words & {"scale", "scaling"}):
+        is_text = not any(is_number(as_number(text)) or text in ("true", "false") for text in texts)
+        is_stated |= is_text and bool(named or rest & SETS["any_score"])
+    if is_stated and rest <= SETS["quantity"] | SETS["any_score"] | SETS["of_score"]:
+        return named
     if texts and texts <= SETS["time_unit"]:
         return {"time"}
-    rest = words - SETS["unit_word"] - SETS["scale_word"]
-    named, is_unit = rest & SETS["quantity"], bool(words & SETS["unit_word"])
-    is_text = not any(is_number(as_number(text)) or text in ("true", "false") for text in texts)
-    is_scale = bool(words & SETS["scale_word"] and is_text and (named or rest & SETS["any_score"]))
-    is_named = (is_unit or is_scale) and rest - SETS["any_score"] - SETS["of_score"] <= named
-    return named if is_named or (texts and texts <= SETS["score_unit"]) else None
+    return set() if texts and texts <= SETS["score_unit"] else None
+
+
+def _quantities_in(words: Iterable[str]) -> set[str]:
+    """Return the quantities among words, each by one name: `time` for `latency`."""
+    return {"time" if w in SETS["timed"] else w[:4] for w in words if w in SETS["quantity"]}
 
 
 def end_of(run: Run, score: str) -> float:
@@ -252,8 +263,8 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
         yield "confounded", f"{text} Either may explain the difference."
     if budgets := [fact for fact in defines if is_budget(fact)][:MOST_VALUES]:
         each = ", ".join(f"{fact.name} ({_each(fact)})" for fact in budgets)
-        text = f"Budgets differ between arms: {each}. Unless that is the change, the effect of the"
-        yield "budgets_differ", f"{text} arm includes theirs."
+        text = f"Not equal between arms: {each}. Unless this is the change, the effect of the arm"
+        yield "budgets_differ", f"{text} includes it."
     # Of a name that says nothing it is not known whether the arm is meant by it.
     unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
     if known := [fact.name for fact in defines if fact.name not in unknown]:
@@ -288,10 +299,9 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
     task = name.startswith(EVALUATION) and name.partition("/")[2]
     is_other = bool(task) and not score.startswith((f"{task}/", f"{task}|", f"{task}:"))
     if quantities := _quantities(name, chain(*fact.values.values())):
-        of_score = (
-            {"time"} if find_kind(score) == "time" else {*re.findall("[a-z]+", score.lower())}
-        )
-        is_other = {word[:3] for word in quantities}.isdisjoint(word[:3] for word in of_score)
+        of_score = _quantities_in(re.findall("[a-z]+", score.lower()))
+        of_score = {"time"} if find_kind(score) == "time" else of_score
+        is_other = bool(of_score) and of_score.isdisjoint(quantities)
     if fact.conclusion == "incomparable" and not is_other:
         by_value = {(values_of([run], name) or [None])[0]: run for run in chain(*arms.values())}
         *_, second, first = sorted(by_value, key=lambda value: value is not None)

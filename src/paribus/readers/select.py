@@ -121,7 +121,8 @@ def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
             yield from (name for name, rest in matches.items() if is_few or not rest)
         rest = _summarized(label)
         is_single = len(runs) == 1 < sizes.get(rest or "", 0)
-        if is_single or (rest == "" and has_seeds and "" in seeds):
+        is_without = has_seeds and "" in seeds and (rest == "" or len(runs) == 1)
+        if rest is not None and (is_single or is_without):
             yield label
 
 

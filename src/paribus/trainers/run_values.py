@@ -199,15 +199,18 @@ def _refuse_copies(numbers: Mapping[str, Sequence[float]], score: str) -> None:
 
     The values must be so fine, for their spread, that this is not chance. Shares are often coarse.
     """
-    for arm, values in numbers.items() if not SHARE.search(score) else ():
+    if SHARE.search(score):
+        return
+    parts = {value: Fraction(repr(value)) for value in chain(*numbers.values())}
+    unit, least = math.lcm(*(part.denominator for part in parts.values())), min(parts, default=0.0)
+    above = {value: int((part - parts[least]) * unit) for value, part in parts.items()}
+    step = math.gcd(*above.values())
+    for arm, values in numbers.items():
         repeated = [value for value, n in Counter(values).items() if n > 1]
         n_repeated = sum(map(values.count, repeated))
         if len(repeated) < 2 or 3 * n_repeated < 2 * len(values):
             continue
-        parts = [Fraction(repr(value)) for value in values]
-        unit = math.lcm(*(part.denominator for part in parts))
-        above = [int((part - min(parts)) * unit) for part in parts]
-        if max(above) >= LEAST_CELLS * len(set(values)) * math.gcd(*above):
+        if above[max(values)] - above[min(values)] >= LEAST_CELLS * len(set(values)) * step:
             why = f"{n_repeated} of {len(values)} runs of {arm} have the {score} of another run to"
             why += f" every digit, such as {repeated[0]:g}, so they are not independent; remove the"
             raise ParibusError(f"{why} copies, or select one set with --where", code="incomparable")
@@ -223,7 +226,7 @@ def _check_marks(
     others = {arm: [v for v in own if not _is_mark(v)] for arm, own in numbers.items()}
     rest = list(chain(*others.values()))
     spread = max((max(own) - min(own) for own in others.values() if own), default=0.0)
-    for value in sorted({*chain(*numbers.values())} - {*rest}) if len(rest) > 1 else ():
+    for value in sorted({*chain(*numbers.values())} - {*rest}) if len({*rest}) > 1 else ():
         if min(abs(value - v) for v in rest) <= FAR * spread:
             continue
         counts = [
