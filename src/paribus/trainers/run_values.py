@@ -176,11 +176,12 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
     is_multiple = (factors > 1) & (abs(ratios / factors - 1) < 0.15)
     is_summed = is_multiple.any() and (ratios < 1.4).any()
     for fact in defines:
-        numbers = [own[0] if own else 1.0 for own in fact.values.values()]
-        if BATCHES.search(fact.name) and all(is_number(n) and n > 0 for n in numbers):
+        first = [own[0] if own else 1.0 for own in fact.values.values()]
+        numbers = np.array([n for n in first if is_number(n) and n > 0])
+        is_clear = len(numbers) == len(first) and numbers.max() >= 1.5 * numbers.min()
+        if BATCHES.search(fact.name) and is_clear:
             for parts in (losses / numbers, losses * numbers):
-                is_alike = max(numbers) >= 1.5 * min(numbers) and parts.max() < 1.2 * parts.min()
-                is_summed |= is_alike
+                is_summed |= parts.max() < 1.2 * parts.min()
     if is_summed:
         why = f"{score} differs between arms by an integer factor, as if summed over accumulated"
         why += " batches; judge by the evaluation loss, or divide it by the number of batches"
