@@ -420,7 +420,7 @@ NO_NUMBER: dict[str, str] = {
     "more_harm": "more runs would show harm at these rates",
     "survivors_disagree": "surviving and diverged runs disagree",
     "events_disagree": "divergence and spikes disagree",
-    "no_cure": "more seeds would not show less divergence at these rates",
+    "no_cure": "more seeds would not show a lower divergence rate",
     "not_with_runs": "more runs would not resolve this",
     "not_compared": "not compared",
     "constant": "no variation between seeds",

@@ -11,10 +11,10 @@ from paribus.study import Study
 
 # What `Decided.test` is called.
 TESTS = {
-    "paired_t": "paired t",
-    "welch_t": "Welch's t",
-    "crossed_components": "t with the errors of seeds and items",
-    "crossed_bootstrap": "crossed bootstrap of seeds and items",
+    "paired_t": "paired t-test",
+    "welch_t": "Welch's t-test",
+    "crossed_components": "t-test with errors of seeds and items",
+    "crossed_bootstrap": "crossed bootstrap over seeds and items",
 }
 IDENTICAL = "0 (identical to rounding)"
 MOST_NAMED = 3  # arms in a sentence

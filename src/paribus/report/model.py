@@ -455,7 +455,7 @@ def _tests(p: float | None, holm_p: float | None) -> str:
 def title_of(metric: Metric) -> str:
     """Format a metric's title and direction: `validation loss (nats/token), lower is better`.
 
-    The direction is omitted for shares of which more is better, such as accuracy.
+    The direction is omitted for shares where higher is better, such as accuracy.
     """
     is_plain = metric.better == "neither" or (metric.is_share and metric.better == "higher")
     return metric.change_title + ("" if is_plain else f", {metric.better} is better")
