@@ -59,7 +59,7 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
         ({"seed": [0] * 12}, "6 runs"),
         ({"config.tokenizer": ("a", "b"), "val_bpb": [1.0] * 12}, "--score val_bpb"),
         ({"vocab_size": (32_000, 50_257)}, "per token"),
-        ({"loss": [3.2, 12.8] * 6, "eval_loss": [3.3] * 12, "arm": ["base", "new"] * 6}, "factor"),
+        ({"loss": (3.2, 12.8), "eval_loss": [3.3] * 12, "lr": (1, 4)}, "factor"),
     ],
 )
 def test_what_is_not_equal_is_refused(columns, why):
@@ -97,6 +97,88 @@ def test_what_differs_between_arms_and_how_to_compare_further_are_on_the_card():
     assert "warmup" not in report.gravest.text and "lr, warmup_steps." in report.reading
     assert "--pair seed" not in report.reading  # BETTER
     assert "--pair seed" in build_report(judge(table(by=0.0, lr=(0.1, 0.2)))).reading
+
+
+@pytest.mark.parametrize(
+    ("ends", "more", "says"),
+    [
+        ({"base": 100, "new": 80}, {}, "--at-step 80"),
+        ({"base": 100, "new": 100, 11: 70}, {}, "1 of 12 runs are cut short.*--at-step 70"),
+        ({"base": 100, "new": 80}, {"batch_size": (80, 100)}, ""),
+        ({"base": 100, "new": 100} | {k: 40 + 10 * (k % 5) for k in range(12)}, {}, ""),
+        ({"base": 100, "new": 80}, {"state": ["finished"] * 12, "max_steps": (100, 80)}, ""),
+    ],
+)
+def test_runs_that_end_at_other_steps_are_compared_at_one(ends, more, says):
+    runs = table(**more)
+    rows = [
+        (place, step)
+        for place, arm in enumerate(runs["arm"])
+        for step in range(10, ends.get(place, ends[arm]) + 1, 10)
+    ]
+    data = {name: [values[place] for place, _ in rows] for name, values in runs.items()}
+    data["step"] = [step for _, step in rows]
+    data["loss"] = [runs["loss"][place] + 1 / step for place, step in rows]
+    if says:
+        with pytest.raises(ParibusError, match=says):
+            judge(data, step="step")
+        assert judge(data, step="step", stopped_early="ok")
+    assert judge(data, step="step", **{"at_step": 40} if says else {})
+
+
+def test_a_run_of_fewer_steps_than_planned_is_unfinished(tmp_path):
+    for arm, seed in ((arm, seed) for arm in ("base", "new") for seed in range(5)):
+        end = 60 if (arm, seed) == ("new", 3) else 100
+        log = [{"step": s, "eval_loss": 3 + NOISE[seed] + 1 / s} for s in range(10, end + 1, 10)]
+        state = {"log_history": log, "max_steps": 100, "global_step": end}
+        (tmp_path / arm / str(seed)).mkdir(parents=True)
+        (tmp_path / arm / str(seed) / "trainer_state.json").write_text(json.dumps(state))
+    files = [f"{arm}={tmp_path}/{arm}/*/*.json" for arm in ("base", "new")]
+    with refused("unfinished", match="--at-step 60"):
+        judge(files, score="eval_loss")
+    state["global_step"], state["log_history"] = 60, [*log[:6], {"step": 60, "train_runtime": 9.0}]
+    (tmp_path / "new/3/trainer_state.json").write_text(json.dumps(state))
+    assert judge(files, score="eval_loss", stopped_early="ok")
+
+
+def test_equal_logs_without_seeds_are_asked_about(tmp_path):
+    for at, noise in enumerate([*NOISE, NOISE[0]]):
+        lines = [f"step:{s}/9 val_loss:{3 + noise + 1 / (s + 1)} \n" for s in (0, 3, 6, 9)]
+        (tmp_path / f"{at}.txt").write_text("".join(lines))
+        (tmp_path / f"{at}.stdout").write_text("".join(lines))
+    reading = read(tmp_path)
+    assert len(reading.runs) == 6 and [code for code, _ in reading.notes] == ["equal_logs"]
+
+
+COPIED = [value + noise / 7 for value in (3.2, 3.17) for noise in [*NOISE[:3]] * 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (table(loss=COPIED), "6 of 6 runs of base"),
+        (table(loss=[round(loss, 2) for loss in COPIED]), ""),
+        (table(acc=[0.61, 0.6, 62.0, 0.63, 61.0, 0.6] * 2), "percentage"),
+        (table(acc=[61.0, 60.0, 62.0, 63.0, 61.0, 1.0] * 2), ""),
+        *(
+            (table(loss=[*LOSSES[:-1], mark]), "2 of|1 of 6 in new")
+            for mark in (0.0, -1.0, 9999.0, 999999.0, 1e9)
+        ),
+        (table(acc=[0.61, 0.6, 0.62, 0.63, 0.59, 0.0] * 2), "marks"),
+        (table(loss=[*LOSSES[:-1], 1e9 / 7]), ""),
+        (table(loss=[0.0, -1.0, 0.3, 0.4, -0.7, 0.2] * 2), ""),
+        (table(loss=(3.2, 12.8), n_microbatches=(1, 4)), "factor"),
+        (table(loss=(3.2, 0.8), update_freq=(1, 4)), "factor"),
+        (table(loss=(3.2, 3.1), grad_accum=(8, 9)), ""),
+    ],
+)
+def test_values_that_are_not_the_quantity(data, says):
+    score = "acc" if "acc" in data else "loss"
+    if says in ("", "marks"):
+        assert ("marks" in found(judge(data, score=score))) == bool(says)
+        return
+    with refused("incomparable", match=says):
+        judge(data, score=score)
 
 
 @pytest.mark.parametrize("name", ["base (avg)", "base-mean", "Mean of base", "base_std", "Total"])

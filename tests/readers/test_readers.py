@@ -202,16 +202,27 @@ def test_mlflow_takes_the_largest_step(tmp_path):
 def test_trackio_has_nan_as_text(tmp_path):
     file = tmp_path / "project.db"
     with sqlite3.connect(file) as database:
-        database.execute("CREATE TABLE metrics (id, timestamp, run_name, step, metrics)")
-        database.execute("CREATE TABLE configs (run_name, config)")
+        database.execute("CREATE TABLE metrics (id, timestamp, run_name, step, metrics, run_id)")
+        database.execute("CREATE TABLE configs (run_id, run_name, config)")
         for step, loss in ((1, "3.5"), (2, '"NaN"')):
-            row = (step, f"t{step}", "base-1", step, f'{{"loss": {loss}}}')
-            database.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)", row)
-        for name in ("base-1", "without-metrics"):
-            database.execute("INSERT INTO configs VALUES (?, ?)", (name, '{"lr": 0.1}'))
-    (run,) = read(file).runs
+            for run_id in ("a", "b"):  # two runs of one name
+                row = (step, f"t{step}", "base-1", step, f'{{"loss": {loss}}}', run_id)
+                database.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", row)
+        for run_id in ("a", "without-metrics"):
+            row = (run_id, "base-1", '{"lr": 0.1}')
+            database.execute("INSERT INTO configs VALUES (?, ?, ?)", row)
+    run, other = read(file).runs
+    assert "config.lr" not in other.facts
     assert run.curves["loss"][0].tolist() == [1, 3.5] and math.isnan(run.scores["loss"])
     assert run.facts["config.lr"] == 0.1 and run.reader == "trackio"
+
+
+@pytest.mark.parametrize("name", ["run-base_s3-tag-{}.csv", "base_s3/{}.csv"])
+def test_charts_of_tensorboard_are_joined_by_run(name, tmp_path):
+    for tag in ("val_loss", "train_loss"):
+        written(tmp_path, name.format(tag), EXCERPTS["tensorboard-csv"][1])
+    (run,) = read(tmp_path).runs
+    assert run.scores == {"val_loss": 3.25, "train_loss": 3.25} and run.decides == "val_loss"
 
 
 OWN_FORM = """

@@ -138,6 +138,19 @@ def test_a_column_called_seed_may_mean_nothing(tmp_path):
     assert [run.facts["seed"] for run in found] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [("arm,seed,_step", "base,1,"), ("name,_step", "base-s1,"), ("epoch,_step", "0,")],
+)
+def test_the_step_of_wandb_is_the_step(columns, key, tmp_path):
+    keys = [key, key.replace("base", "new")] if "base" in key else [key]
+    rows = [f"{own}{step},{3 + step}\n" for own in keys for step in (0, 10, 20, 10, 20, 30)]
+    (tmp_path / "h.csv").write_text(f"{columns},loss\n" + "".join(rows))
+    found = read(tmp_path / "h.csv").runs
+    assert [run.scores["loss"] for run in found] == [33] * len(keys)
+    assert key == "0," or [run.facts["arm"] for run in found] == ["base", "new"]
+
+
 def is_refused(name: str, steps: list[int]) -> bool:
     """Return whether rows of one arm are refused as those of a curve along a column."""
     data = {"loss": [3 - at / 7 for at in range(len(steps))], name: steps}

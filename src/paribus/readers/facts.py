@@ -22,8 +22,6 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from paribus.errors import ParibusError, one_line
 from paribus.numbers import plural, some
 from paribus.readers.port import Run, Value, as_number, cell_text, is_number
@@ -37,8 +35,6 @@ PATTERNS = {key: re.compile(text, re.IGNORECASE) for key, text in _NAMES.pop("pa
 RATE, TIME, TOKENS, SHARE = map(PATTERNS.__getitem__, ("rate", "time", "tokens", "share"))
 WORDS: dict[str, list[str]] = _NAMES
 SETS = {key: {*words} for key, words in WORDS.items()}
-TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
-EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
 # What facts of evaluations begin with; those of one task end with its name after a slash.
 EVALUATION, HARNESS = "evaluation:", "harness:"
 OF_CHOICE = ("evaluation_word", "evaluated_by", "evaluated_what", "of_thing")
@@ -123,19 +119,45 @@ def find_kind(name: str) -> str:
 def _quantities(name: str, values: Iterable[Value]) -> set[str] | None:
     """Return the quantities whose unit or scale a fact states, or None if it states none.
 
-    The set is empty if the unit may be that of any score. A scale that is a number, such as the
-    `loss_scale` of mixed precision, is not a unit.
+    The set is empty if the unit may be that of any score. A scale that is a number is not a unit,
+    and neither is the `loss_scale` of mixed precision.
     """
-    words = {*re.findall("[a-z]+", _parts(name)[-1])}
+    *above, last = _parts(name)
+    words = {*re.findall("[a-z]+", last)}
+    if words <= SETS["unit_word"]:  # such as `time.unit`
+        words |= {*re.findall("[a-z]+", "".join(above[-1:]))} & SETS["quantity"]
     texts = {str(value).strip().casefold() for value in values}
+    rest = words - SETS["unit_word"] - SETS["scale_word"]
+    named = _quantities_in(rest)
+    is_stated = bool(words & SETS["unit_word"])
+    if words & SETS["scale_word"] and not (named == {"loss"} and words & {"scale", "scaling"}):
+        is_text = not any(is_number(as_number(text)) or text in ("true", "false") for text in texts)
+        is_stated |= is_text and bool(named or rest & SETS["any_score"])
+    if is_stated and rest <= SETS["quantity"] | SETS["any_score"] | SETS["of_score"]:
+        return named
     if texts and texts <= SETS["time_unit"]:
         return {"time"}
-    rest = words - SETS["unit_word"] - SETS["scale_word"]
-    named, is_unit = rest & SETS["quantity"], bool(words & SETS["unit_word"])
-    is_text = not any(is_number(as_number(text)) or text in ("true", "false") for text in texts)
-    is_scale = bool(words & SETS["scale_word"] and is_text and (named or rest & SETS["any_score"]))
-    is_named = (is_unit or is_scale) and rest - SETS["any_score"] - SETS["of_score"] <= named
-    return named if is_named or (texts and texts <= SETS["score_unit"]) else None
+    return set() if texts and texts <= SETS["score_unit"] else None
+
+
+def _quantities_in(words: Iterable[str]) -> set[str]:
+    """Return the quantities among words, each by one name: `time` for `latency`."""
+    return {"time" if w in SETS["timed"] else w[:4] for w in words if w in SETS["quantity"]}
+
+
+def end_of(run: Run, score: str) -> float:
+    """Return the last step of a run's score curve, or else of the run, or NaN if none is known."""
+    if score in run.curves:
+        return float(run.curves[score][-1, 0])
+    steps = run.facts.get("steps")
+    return steps if is_number(steps) else math.nan
+
+
+def common_step(runs: Iterable[Run], score: str) -> str:
+    """Return how to compare runs at the last step that all of them logged, or "" if none exists."""
+    steps = [{*run.curves[score][:, 0]} if score in run.curves else set() for run in runs]
+    shared = set.intersection(*steps) if steps else set[float]()
+    return f"--at-step {max(shared):g}" if shared else ""
 
 
 def values_of(runs: Iterable[Run], name: str) -> list[Value]:
@@ -234,18 +256,15 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     """
     for fact in facts:
         _refuse_unequal(fact, arms, score)
-    _refuse_percent(arms, score)
     every = list(chain(*arms.values()))
     defines = [fact for fact in facts if fact.conclusion == "defines"]
-    if TRAINING_LOSS.fullmatch(score):
-        _refuse_multiplied(arms, defines, score)
     for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
         text = f"The effect of the arm is confounded with that of {fact.name}: {_each(fact)}."
         yield "confounded", f"{text} Either may explain the difference."
-    if budgets := [fact for fact in defines if _is_budget(fact)][:MOST_VALUES]:
+    if budgets := [fact for fact in defines if is_budget(fact)][:MOST_VALUES]:
         each = ", ".join(f"{fact.name} ({_each(fact)})" for fact in budgets)
-        text = f"Budgets differ between arms: {each}. Unless that is the change, the effect of the"
-        yield "budgets_differ", f"{text} arm includes theirs."
+        text = f"Not equal between arms: {each}. Unless this is the change, the effect of the arm"
+        yield "budgets_differ", f"{text} includes it."
     # Of a name that says nothing it is not known whether the arm is meant by it.
     unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
     if known := [fact.name for fact in defines if fact.name not in unknown]:
@@ -280,10 +299,9 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
     task = name.startswith(EVALUATION) and name.partition("/")[2]
     is_other = bool(task) and not score.startswith((f"{task}/", f"{task}|", f"{task}:"))
     if quantities := _quantities(name, chain(*fact.values.values())):
-        of_score = (
-            {"time"} if find_kind(score) == "time" else {*re.findall("[a-z]+", score.lower())}
-        )
-        is_other = {word[:3] for word in quantities}.isdisjoint(word[:3] for word in of_score)
+        of_score = _quantities_in(re.findall("[a-z]+", score.lower()))
+        of_score = {"time"} if find_kind(score) == "time" else of_score
+        is_other = bool(of_score) and of_score.isdisjoint(quantities)
     if fact.conclusion == "incomparable" and not is_other:
         by_value = {(values_of([run], name) or [None])[0]: run for run in chain(*arms.values())}
         *_, second, first = sorted(by_value, key=lambda value: value is not None)
@@ -329,50 +347,7 @@ def refuse_tokenizers(arms: Arms, score: str, column: str) -> None:
         raise ParibusError(why, code="incomparable")
 
 
-def _refuse_percent(arms: Arms, score: str) -> None:
-    """Raise ParibusError if a score is a fraction in one arm and a percentage in another."""
-    values = [
-        [v for run in runs if math.isfinite(v := run.scores.get(score, math.nan))]
-        for runs in arms.values()
-    ]
-    fractions = [m for own in values if own and max(own) <= 1 and (m := np.median(own)) > 0]
-    percents = [np.median(own) for own in values if own and 1 < min(own) <= max(own) <= 100]
-    if SHARE.search(score) and fractions and percents and 50 < percents[0] / fractions[0] < 200:
-        why = f"{score} is about {fractions[0]:g} in one arm and {percents[0]:g} in another, like"
-        why += " a fraction and a percentage; convert both to one unit"
-        raise ParibusError(why, code="incomparable")
-
-
-def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
-    """Raise ParibusError if a training loss seems to be summed over accumulated batches.
-
-    The signs are a loss that, in some arms only, is an integer multiple of the evaluation loss, or
-    a loss that is proportional to the number of accumulated batches.
-    """
-    losses = np.array([_middle(runs, TRAINING_LOSS) for runs in arms.values()])
-    ratios = losses / np.array([_middle(runs, EVALUATED) for runs in arms.values()])
-    factors = np.maximum(np.round(ratios), 1)
-    is_multiple = (factors > 1) & (abs(ratios / factors - 1) < 0.15)
-    is_summed = is_multiple.any() and (ratios < 1.4).any()
-    for fact in defines:
-        numbers = [own[0] for own in fact.values.values() if own and is_number(own[0])]
-        if "accum" in fact.name.lower() and len(numbers) == len(arms):
-            parts = losses / np.array(numbers)
-            is_summed |= parts.max() < 1.2 * parts.min()
-    if is_summed:
-        why = f"{score} differs between arms by an integer factor, as if summed over accumulated"
-        why += " batches; judge by the evaluation loss, or divide it by the number of batches"
-        raise ParibusError(why, code="incomparable")
-
-
-def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
-    """Return the median of all finite scores whose names match, or NaN if none exist."""
-    scores = [score for run in runs for score in run.scores.items()]
-    values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
-    return float(np.median(values)) if values else math.nan
-
-
-def _is_budget(fact: Fact) -> bool:
+def is_budget(fact: Fact) -> bool:
     """Return whether a fact is a budget of a run, such as `max_steps` or the size of batches."""
     words = {*re.findall("[a-z]+", _parts(fact.name)[-1])}
     of_budget = SETS["along"] | {"bs", "temperature"}

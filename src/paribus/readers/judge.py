@@ -39,6 +39,7 @@ from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
 from paribus.study.trainer import RUNS
+from paribus.trainers.run_values import check_values
 from paribus.trainers.runs import judge_runs, paths_of, scores_of, spent_by
 
 MOST_NAMED = 8
@@ -230,6 +231,8 @@ def judge_against_bar(
     side = better or direction(score)
     selection = select_runs(by_arm, section, [score], lower=side == "lower")
     ((arm, runs),) = selection.runs.items()
+    notes = check_values(selection.runs, score, section.at_step, selection.facts)
+    selection.findings.extend(notes)
     finite = np.array([score_of(run, score, section.at_step) for run in runs])
     finite = finite[np.isfinite(finite)]
     n, lost = len(finite), len(runs) - len(finite)

@@ -26,7 +26,7 @@ from paribus.untrusted_io import MIB, RECORD_BYTES, regular_path
 PIECE_BYTES = 2 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
-NOT_FINISHED = "unfinished"
+NOT_FINISHED, PLANNED = "unfinished", "planned_steps"  # facts
 FROM_PATH = ("folder", "name")  # of a file, which may name the arm
 PACKED = ".gz"  # end of the name of a compressed file
 LARGEST_EXACT = 2**53  # larger integers are texts: not every one of them is a float

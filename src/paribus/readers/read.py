@@ -16,7 +16,7 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest, one_line
 from paribus.readers import evaluations, lines, tables, trackers
-from paribus.readers.facts import PATTERNS, TOKENS, find_kind
+from paribus.readers.facts import PATTERNS, TOKENS, Finding, find_kind
 from paribus.readers.port import (
     FROM_PATH,
     Reader,
@@ -64,7 +64,21 @@ class Reading:
     copies: list[tuple[str, str]] = field(default_factory=list)
     files: int = 0
     paths: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+
+    def join_curves(self) -> None:
+        """Join the runs that share a folder and a name, and have one curve in each file."""
+        parts: dict[object, Run] = {}
+        known = trackers.tensorboard_csv.score
+        for run in [run for run in self.runs if run.reader == "tensorboard-csv"]:
+            key = (os.path.dirname(run.path), run.facts.get("run"), run.facts.get("arm"))
+            whole = parts.setdefault(key, run)
+            if whole.curves.keys().isdisjoint(run.curves):
+                whole.curves |= run.curves
+                whole.scores |= run.scores
+                whole.decides = next((name for name in known if name in whole.scores), "")
+                whole.facts["steps"] = max(whole.facts["steps"], run.facts["steps"])
+                self.runs.remove(run)
 
     def count_once(self, arm: Callable[[Run], str]) -> None:
         """Move each run that is a copy of a longer run of the same arm from `runs` to `copies`.
@@ -80,6 +94,10 @@ class Reading:
                     longer.facts = run.facts | longer.facts
                     self.copies.append((run.source, longer.source))
                     self.runs.remove(run)
+                    if _may_be_repeated(longer, run):
+                        text = f"{run.source} and {longer.source} are equal and state no seed, so"
+                        text += " they count as one run. Are they two runs of one seed?"
+                        self.notes.append(("equal_logs", text))
                     break
 
 
@@ -111,6 +129,18 @@ def _is_copy(longer: Run, run: Run) -> bool:
         np.array_equal(longer.curves[name][: len(run.curves[name])], run.curves[name], True)
         for name in longer.curves.keys() & run.curves.keys()
     )
+
+
+def _may_be_repeated(first: Run, second: Run) -> bool:
+    """Return whether equal runs may be two: they state no seed, and their logs are of one kind.
+
+    Logs of one run have other endings (standard output), or are in the folder of a checkpoint.
+    """
+    is_whole = _length(first) == _length(second) and "seed" not in first.facts
+    homes = [CHECKPOINT.sub("", os.path.dirname(run.path)) for run in (first, second)]
+    names = [os.path.basename(run.path) for run in (first, second)]
+    is_same_kind = os.path.splitext(names[0])[1] == os.path.splitext(names[1])[1]
+    return is_whole and is_same_kind and (homes[0] != homes[1] or names[0] != names[1])
 
 
 @cache
@@ -157,6 +187,7 @@ def read(
             run.facts["arm"] = label
         for name in ("runs", "refused", "skipped", "paths"):
             getattr(reading, name).extend(getattr(part, name))
+    reading.join_curves()
     reading.count_once(lambda run: arm_of(run, section) if section else "")
     return reading
 

@@ -13,12 +13,18 @@ from typing import Any
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.facts import (
+    PATTERNS,
+    TOKENS,
     WORDS,
     Arms,
     Fact,
     Finding,
     check_facts,
+    common_step,
+    end_of,
+    find_kind,
     find_seed,
+    is_budget,
     list_facts,
     refuse_tokenizers,
     values_of,
@@ -26,6 +32,7 @@ from paribus.readers.facts import (
 from paribus.readers.port import (
     FROM_PATH,
     NOT_FINISHED,
+    PLANNED,
     Run,
     Value,
     as_number,
@@ -86,7 +93,8 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
     by_label: dict[str, list[Run]] = {}
     for run in runs:
         if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
-            reading.notes.append(f"Run {own} was excluded because it is the parent of other runs.")
+            text = f"Run {own} was excluded because it is the parent of other runs."
+            reading.notes.append(("file", text))
             continue
         by_label.setdefault(arm_of(run, section), []).append(run)
     for name in _summaries(by_label, section):
@@ -113,7 +121,8 @@ def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
             yield from (name for name, rest in matches.items() if is_few or not rest)
         rest = _summarized(label)
         is_single = len(runs) == 1 < sizes.get(rest or "", 0)
-        if is_single or (rest == "" and has_seeds and "" in seeds):
+        is_without = has_seeds and "" in seeds and (rest == "" or len(runs) == 1)
+        if rest is not None and (is_single or is_without):
             yield label
 
 
@@ -185,6 +194,8 @@ def select_runs(
                 findings.append(("lost_seeds", text))
     for name in scores if section.at_step is not None else ():
         _require_at_step(arms, name, section)
+    if section.at_step is None:
+        _mark_short(list(chain(*arms.values())), score)
     kept = _drop_failed(arms, score, section, findings)
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     if section.best_of:
@@ -201,6 +212,8 @@ def select_runs(
     facts = list_facts(kept, known, is_replicated=is_replicated) if all(kept.values()) else []
     refuse_tokenizers(kept, score, section.arm)
     findings += check_facts(kept, facts, score)
+    if section.at_step is section.target is None and section.stopped_early != "ok":
+        _refuse_other_ends(kept, facts, score)
     for arm, seed in twins:
         named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
         why = f"arm '{arm}' has {seeds[arm, seed]} runs with seed {seed} ({named}); remove one, or"
@@ -291,12 +304,53 @@ def _drop_failed(
             text += f", at {name} {min(at):g} to {max(at):g}"
             break
     if early:
-        why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), or pass "
-        why += "--stopped-early ok if a budget common to all runs stopped them; write NaN as the"
+        why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), "
+        step = common_step(every, score)
+        why += f"compare all at one step ({step}), " if step else ""
+        why += "or pass --stopped-early ok if a budget stopped them as planned; write NaN as the"
         raise ParibusError(f"{why} score of a run that diverged", code="unfinished")
     text += "; they count, because --stopped-early states that a budget stopped them."
     findings.append(("stopped_by_budget", text))
     return arms
+
+
+def _mark_short(runs: Sequence[Run], score: str) -> None:
+    """Set the fact `unfinished` of runs whose curve ends before the planned step or most others.
+
+    Runs that all end at one step remain comparable, and so do runs whose ends vary, as with early
+    stopping. A run whose table calls it finished counts as such.
+    """
+    ends = {run: end for run in runs if score in run.curves and (end := end_of(run, score)) == end}
+    last, is_common = max(ends.values(), default=0.0), len({*ends.values()}) == 1
+    is_usual = 2 * sum(end == last for end in ends.values()) > len(runs)
+    for run, end in ends.items() if not is_common else ():
+        steps, planned = run.curves[score][-2:, 0], run.facts.get(PLANNED)
+        is_cut = is_usual and end < last and planned != end
+        if is_number(planned) and is_number(reached := run.facts.get("steps", end)):
+            is_cut |= end < planned and reached < planned - (steps[-1] - steps[0]) / 2
+        if is_cut and not any(map(PATTERNS["state"].fullmatch, run.facts)):
+            run.facts.setdefault(NOT_FINISHED, "cut short")
+
+
+def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
+    """Raise ParibusError if all runs of one arm end at another step than those of another.
+
+    Such an end is meant if it is the planned one, or if arms differ in a budget, such as the size
+    of batches, or agree in epochs or tokens.
+    """
+    every = list(chain(*arms.values()))
+    ends = {arm: {end_of(run, score) for run in runs} for arm, runs in arms.items()}
+    is_by_arm = all(len(own) == 1 < len(arms[arm]) for arm, own in ends.items())
+    is_meant = any(fact.conclusion == "defines" and is_budget(fact) for fact in facts)
+    is_meant |= any(PLANNED in run.facts or score not in run.curves for run in every)
+    for name in every[0].curves if every else ():
+        if TOKENS.fullmatch(name) or find_kind(name) == "along":
+            is_meant |= len({run.scores.get(name) for run in every}) == 1
+    if is_by_arm and not is_meant and len(set().union(*ends.values())) > 1:
+        each = ", ".join(f"{arm} at {end:,g}" for arm, (end,) in ends.items())
+        why = f"arms end at different steps ({each}); compare them at one step"
+        why += f" ({common_step(every, score) or '--at-step'}), or pass --stopped-early ok if their"
+        raise ParibusError(f"{why} ends are meant", code="incomparable")
 
 
 def _take_best(

@@ -40,6 +40,7 @@ from paribus.readers.port import (
     as_value,
     cell_text,
     is_number,
+    split_seed,
 )
 from paribus.study.base import MOST_SEEDS
 from paribus.study.runs import RunsSection
@@ -52,12 +53,14 @@ _call = arrow_compute.call_function
 BLOCK_BYTES = 4 * MIB
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
+RUN_NAMES = ("Name", "name", "run_name", "run", "run_id", "trial_id")  # columns
 DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
 GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")  # a number such as 3,281
 DECIMAL_COMMA = re.compile(rb"(?<![\d,])0,\d|\d,(?:\d{1,2}|\d{4,})(?!\d)")  # and no such number
 TRUTH = {"true": "1", "false": "0"}
 EMPTY = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
 STEPS, STATE, UNFINISHED = map(PATTERNS.__getitem__, ("steps", "state", "unfinished"))
+WANDB_STEP = "_step"
 YES, NO = ("true", "1", "yes"), ("false", "0", "no")  # cells of columns such as `crashed`
 FINISHED = ("completed", "done", "finished")  # names of columns that say NO of an unfinished run
 ALONG = (RATE, TIME, TOKENS, GRADIENT_NORM)  # names of columns beside the scores of a curve
@@ -201,14 +204,19 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
     is_clear = len(seeds) == 1 and section.seed not in names
     keys = {section.arm: "arm", seeds[0] if is_clear else section.seed: "seed"}
-    keys = {name: key for name, key in keys.items() if name in names and name not in FROM_PATH}
+    keys = {name: keys[name] for name in names if name in keys}
+    if section.arm in FROM_PATH and section.seed != section.arm:
+        keys.pop(section.arm, None)
     others = [name for name in names if name not in {*keys, section.step, section.item}]
     if not scores and not section.metric:
         scores = [name for name in others if _is_score(name, columns[name])]
     order, starts = _group([columns[name].keys for name in keys], n)
     step, is_grouped = section.step, bool(section.step or section.item or section.metric)
-    if not is_grouped and len(keys) != 1 and (np.diff(starts, append=n) > 1).all():
-        step = _find_step(columns, order, starts)
+    run_keys = [*keys, *(name for name in RUN_NAMES if name in others)]
+    if not is_grouped and run_keys != [section.arm]:
+        groups = _group([columns[name].keys for name in run_keys], n)
+        if step := _find_step(columns, *groups):
+            order, starts = groups
     if not (is_grouped or step):  # each row is a run
         order = starts = np.arange(n)
     if len(starts) > MOST_SEEDS:
@@ -257,6 +265,12 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
                 run.scores[name] = float(values[0])
     for run in runs:
         _add_its_end(run)
+    names_of = [str(next((run.facts[n] for n in RUN_NAMES if n in run.facts), "")) for run in runs]
+    parts = [split_seed(name) for name in names_of]
+    is_stated = any("arm" in run.facts for run in runs) or section.arm != "arm"
+    if not is_stated and all(seed for _, seed in parts) and len({arm for arm, _ in parts}) > 1:
+        for run, (arm, seed) in zip(runs, parts, strict=True):  # such as base-seed1
+            run.facts = {"arm": arm} | seed | run.facts
     return runs
 
 
@@ -330,14 +344,20 @@ def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarra
 def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndarray) -> str:
     """Return the name of the step column, or "" if none exists.
 
-    Its name says so, and its values are unique within each run.
+    Its name says so, and its values are unique within each run, which has several rows. Those of
+    Weights & Biases (`_step`) may be repeated, because a run that was resumed logs them again.
     """
-    runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-    for name, column in columns.items():
+    sizes = np.diff(starts, append=len(order))
+    runs = np.repeat(np.arange(len(starts)), sizes)
+    if sizes.min() < 2:
+        return ""
+    for name, column in sorted(columns.items(), key=lambda item: item[0] != WANDB_STEP):
         if (STEPS.fullmatch(name) or name.casefold() == "epoch") and _is_numeric(column):
             steps = numbers_of(column, name, "").values[order]
             steps = steps[np.lexsort([steps, runs])]
-            if ((np.diff(runs) > 0) | (np.diff(steps) > 0)).all():
+            is_new = (np.diff(runs, prepend=-1) > 0) | (np.diff(steps, prepend=-math.inf) > 0)
+            is_repeated = name == WANDB_STEP and np.add.reduceat(is_new, starts).min() > 2
+            if is_new.all() or is_repeated:
                 return name
     return ""
 

@@ -19,8 +19,10 @@ import numpy as np
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError
+from paribus.readers.facts import WORDS
 from paribus.readers.port import (
     NOT_FINISHED,
+    PLANNED,
     Run,
     SkippedError,
     Source,
@@ -46,6 +48,7 @@ STATUS = {"1": "running", "2": "scheduled", "4": "failed", "5": "killed"}  # 3: 
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as trackio writes them
 DT_FLOAT = 1  # the type of a tensor
 BETWEEN, LEAST, LARGEST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
+DECIDES = ("eval_loss", "val_loss", "eval/loss", "val/loss", "loss")  # the first of a run's
 TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
 
 
@@ -67,6 +70,9 @@ def hugging_face(source: Source) -> Iterator[Run]:
     kept = ("train_batch_size", "num_train_epochs", "best_metric")
     run.state(**{key: state.get(key) for key in kept})
     run.state(steps=state.get("global_step"), planned_steps=state.get("max_steps"))
+    control = as_dict(as_dict(state.get("stateful_callbacks")).get("TrainerControl"))
+    if "train_seconds" in run.facts or as_dict(control.get("args")).get("should_training_stop"):
+        run.facts.pop(PLANNED, None)  # a callback may have stopped it before
     if run.curves:
         yield run
 
@@ -109,25 +115,33 @@ def mlflow(source: Source) -> Iterator[Run]:
     "trackio",
     says="a trackio project, an SQLite file",
     detects=lambda s: s.head.startswith(b"SQLite format 3\0") and s.has(b"metrics"),
-    score=("eval_loss", "val_loss", "eval/loss", "val/loss", "loss"),
+    score=DECIDES,
 )
 def trackio(source: Source) -> Iterator[Run]:
-    """Yield the runs in a trackio project, with metrics as curves and configurations as facts."""
+    """Yield the runs in a trackio project, with metrics as curves and configurations as facts.
+
+    Runs of one name differ in `run_id`, which projects before April 2026 lack.
+    """
     path = Path(regular_path(source.path)).absolute()
     runs: dict[str, Run] = {}
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
-        rows = "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
-        for name, step, text in database.execute(rows):
-            run = runs.setdefault(name, Run(facts=_facts(name)))
+
+        def has_column(table: str, name: str) -> bool:
+            return name in (row[1] for row in database.execute(f"PRAGMA table_info({table})"))
+
+        key = "run_id" if has_column("metrics", "run_id") else "run_name"
+        rows = f"SELECT {key}, run_name, step, metrics FROM metrics ORDER BY timestamp, id"
+        for own, name, step, text in database.execute(rows):
+            run = runs.setdefault(own, Run(facts=_facts(name)))
             for metric, value in flatten(as_dict(json.loads(text))).items():
                 number = NUMBERS.get(value, value) if isinstance(value, str) else value
                 if is_number(number) and is_number(step):
                     run.log(metric, step, number)
-        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'configs'").fetchone():
-            for name, text in database.execute("SELECT run_name, config FROM configs"):
-                if name in runs:  # a run that failed at once has logged nothing
+        if has_column("configs", key):
+            for own, text in database.execute(f"SELECT {key}, config FROM configs"):
+                if own in runs:  # a run that failed at once has logged nothing
                     config = flatten(as_dict(json.loads(text)))
-                    runs[name].state(**{f"config.{key}": value for key, value in config.items()})
+                    runs[own].state(**{f"config.{name}": value for name, value in config.items()})
     yield from (run for run in runs.values() if run.curves)
 
 
@@ -183,14 +197,21 @@ def _facts(name: str) -> dict[str, Value]:
     "tensorboard-csv",
     says="a TensorBoard chart exported as CSV",
     detects=lambda source: source.header.strip() == "Wall time,Step,Value",
+    score=DECIDES,
 )
 def tensorboard_csv(source: Source) -> Iterator[Run]:
-    """Yield the run RUN from a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
+    """Yield the run RUN from a file `run-RUN-tag-TAG.csv`, with the curve TAG.
+
+    A file with another name is called after its tag, if that names a score, or else after its run.
+    """
+    stem = source.name.rpartition(".")[0]
+    is_tag = not {*re.findall("[a-z]+", stem.lower())}.isdisjoint(WORDS["lower"] + WORDS["higher"])
     match = TAGGED.fullmatch(source.name)
-    run = Run(facts=_facts(match["run"]) if match else {}, is_row=True)
+    name, tag = match.groups() if match else (".", stem) if is_tag else (stem, "Value")
+    run = Run(facts={} if name == "." else _facts(name), is_row=True)
     curve = _curve(columns_of(read_table(source)), "Step", "Value")
     if len(curve):
-        run.curves = {match["tag"] if match and "Value" not in source.scores else "Value": curve}
+        run.curves = {"Value" if "Value" in source.scores else tag: curve}
         yield run
 
 
@@ -198,6 +219,7 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
     "tensorboard",
     says="TensorBoard event files, one run per folder",
     detects=lambda source: "tfevents" in source.name,
+    score=DECIDES,
 )
 def tensorboard(source: Source) -> Iterator[Run]:
     """Yield the run in a folder of event files.

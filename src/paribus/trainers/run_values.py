@@ -6,19 +6,42 @@ Warnings concern, for example, repeated values or different numbers of steps.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import chain, combinations
 
 import numpy as np
 
+from paribus.errors import ParibusError
 from paribus.numbers import plural
-from paribus.readers.facts import MOST_VALUES, RATE, SHARE, TIME, Arms, Finding, find_size
-from paribus.readers.port import Run, is_number
+from paribus.readers.facts import (
+    MOST_VALUES,
+    RATE,
+    SHARE,
+    TIME,
+    Arms,
+    Fact,
+    Finding,
+    common_step,
+    end_of,
+    find_size,
+)
+from paribus.readers.port import PLANNED, Run, is_number
 
 LEAST_EQUAL = 3  # values; fewer may be equal by chance
 MORE_EQUAL = 3  # times as many as chance gives
-PLANNED = "planned_steps"
+LEAST_CELLS = 10  # steps of the last digit within the spread, for each distinct value
+FAR = 3  # times the spread within an arm, from all other values
+EVALUATED = re.compile(r"(?<![a-z])(?:dev|eval|heldout|test|val|valid|validation)(?![a-z])")
+EVALUATED_LOSS = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss", re.IGNORECASE)
+# Facts that say how many batches a loss may be summed over.
+BATCHES = re.compile(
+    r"accum|micro_?batch|batch|update_freq|(?<![a-z])(?:bs|gas?)(?![a-z])", re.IGNORECASE
+)
+# Scores that are greater than 0.
+POSITIVE = re.compile(r"loss|nll|entropy|bp[bc]|perplexity|ppl", re.IGNORECASE)
 
 
 def speeds_of(runs: Sequence[Run]) -> list[float | None]:
@@ -56,14 +79,27 @@ def _measured(run: Run, name: str) -> float | None:
     return value if is_number(value) and 0 < value < math.inf else None
 
 
-def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Finding]:
-    """Yield warnings about suspicious values and curves of `score` in the compared runs.
+def check_values(
+    arms: Arms, score: str, at_step: float | None, facts: Iterable[Fact] = ()
+) -> Iterator[Finding]:
+    """Yield findings about the values and curves of `score` in the compared runs.
 
     Args:
-        arms: runs, keyed by arm.
-        score: name of the primary score.
-        at_step: step at which the runs are compared, or None for the last step.
+        arms: the runs, keyed by arm.
+        score: the score that decides.
+        at_step: the step at which the runs are compared, or None for the last one.
+        facts: facts about the runs.
+
+    Raises ParibusError if values are not of one unit, or copies of each other, or mark failed runs.
     """
+    numbers = {
+        arm: [v for run in runs if math.isfinite(v := run.scores.get(score, math.nan))]
+        for arm, runs in arms.items()
+    }
+    _refuse_percent(numbers, score)
+    _refuse_multiplied(arms, [fact for fact in facts if fact.conclusion == "defines"], score)
+    _refuse_copies(numbers, score)
+    yield from _check_marks(arms, numbers, score)
     every = list(chain(*arms.values()))
     n_runs = plural(len(every), "run")
     values = {
@@ -100,7 +136,7 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
     if at_step is not None:
         return
     early = [run for run in every if _number(run, "steps") < _number(run, PLANNED)]
-    ends = {arm: [_end(run, score) for run in runs] for arm, runs in arms.items()}
+    ends = {arm: [end_of(run, score) for run in runs] for arm, runs in arms.items()}
     spans = {arm: known for arm, own in ends.items() if (known := [n for n in own if n == n])}
     if early or len(set().union(*spans.values())) > 1:
         shown = [(arm, min(own), max(own)) for arm, own in spans.items()][:MOST_VALUES]
@@ -108,12 +144,113 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         if early:
             each += f"; {len(early)} of {n_runs} ended before the last planned step"
         text = f"Scores are from the last logged step: {each}. If a sampled history lacks its end,"
-        yield "other_lengths", f"{text} export all of it, or pass --at-step."
+        way = common_step(every, score) or "--at-step"
+        yield "other_lengths", f"{text} export all of it, or pass {way}."
 
 
-def _end(run: Run, score: str) -> float:
-    """Return the last step of a run's score curve, or the run's logged number of steps."""
-    return run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
+def _refuse_percent(numbers: Mapping[str, Sequence[float]], score: str) -> None:
+    """Raise ParibusError if a share is a fraction in some runs and a percentage in others."""
+    every = list(chain(*numbers.values()))
+    fractions, percents = [v for v in every if 0 < v < 1], [v for v in every if 1 < v <= 100]
+    if not (SHARE.search(score) and fractions and percents):
+        return
+    factor = np.median(percents) / np.median(fractions)
+    is_by_arm = all(max(own) <= 1 or min(own) > 1 for own in numbers.values() if own)
+    if 80 < factor < 125 or (is_by_arm and 50 < factor < 200):
+        why = f"{score} is about {np.median(fractions):g} in some runs and {np.median(percents):g}"
+        why += " in others, like a fraction and a percentage; convert both to one unit"
+        raise ParibusError(why, code="incomparable")
+
+
+def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
+    """Raise ParibusError if a training loss seems to be summed over accumulated batches.
+
+    The signs are a loss that, in some arms only, is an integer multiple of the evaluation loss, or
+    a loss that is proportional (also inversely) to the number or size of batches.
+    """
+    if not score.lower().endswith("loss") or EVALUATED.search(score):
+        return
+    losses = np.array([_middle(runs, re.compile(re.escape(score))) for runs in arms.values()])
+    ratios = losses / np.array([_middle(runs, EVALUATED_LOSS) for runs in arms.values()])
+    factors = np.maximum(np.round(ratios), 1)
+    is_multiple = (factors > 1) & (abs(ratios / factors - 1) < 0.15)
+    is_summed = is_multiple.any() and (ratios < 1.4).any()
+    for fact in defines:
+        first = [own[0] if own else 1.0 for own in fact.values.values()]
+        numbers = np.array([n for n in first if is_number(n) and n > 0])
+        is_clear = len(numbers) == len(first) and numbers.max() >= 1.5 * numbers.min()
+        if BATCHES.search(fact.name) and is_clear:
+            for parts in (losses / numbers, losses * numbers):
+                is_summed |= parts.max() < 1.2 * parts.min()
+    if is_summed:
+        why = f"{score} differs between arms by an integer factor, as if summed over accumulated"
+        why += " batches; judge by the evaluation loss, or divide it by the number of batches"
+        raise ParibusError(why, code="incomparable")
+
+
+def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
+    """Return the median of all finite scores whose names match, or NaN if none exist."""
+    scores = [score for run in runs for score in run.scores.items()]
+    values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
+    return float(np.median(values)) if values else math.nan
+
+
+def _refuse_copies(numbers: Mapping[str, Sequence[float]], score: str) -> None:
+    """Raise ParibusError if most values in an arm occur several times, to every digit.
+
+    The values must be so fine, for their spread, that this is not chance. Shares are often coarse.
+    """
+    if SHARE.search(score):
+        return
+    parts = {value: Fraction(repr(value)) for value in chain(*numbers.values())}
+    unit, least = math.lcm(*(part.denominator for part in parts.values())), min(parts, default=0.0)
+    above = {value: int((part - parts[least]) * unit) for value, part in parts.items()}
+    step = math.gcd(*above.values())
+    for arm, values in numbers.items():
+        repeated = [value for value, n in Counter(values).items() if n > 1]
+        n_repeated = sum(map(values.count, repeated))
+        if len(repeated) < 2 or 3 * n_repeated < 2 * len(values):
+            continue
+        if above[max(values)] - above[min(values)] >= LEAST_CELLS * len(set(values)) * step:
+            why = f"{n_repeated} of {len(values)} runs of {arm} have the {score} of another run to"
+            why += f" every digit, such as {repeated[0]:g}, so they are not independent; remove the"
+            raise ParibusError(f"{why} copies, or select one set with --where", code="incomparable")
+
+
+def _check_marks(
+    arms: Arms, numbers: Mapping[str, Sequence[float]], score: str
+) -> Iterator[Finding]:
+    """Yield a question about values such as 0 and -1 that may mark failed runs.
+
+    Raises ParibusError if such a value is far from all others and cannot be a score, such as 9999.
+    """
+    others = {arm: [v for v in own if not _is_mark(v)] for arm, own in numbers.items()}
+    rest = list(chain(*others.values()))
+    spread = max((max(own) - min(own) for own in others.values() if own), default=0.0)
+    for value in sorted({*chain(*numbers.values())} - {*rest}) if len({*rest}) > 1 else ():
+        if min(abs(value - v) for v in rest) <= FAR * spread:
+            continue
+        counts = [
+            f"{n} of {len(own)} in {arm}" for arm, own in numbers.items() if (n := own.count(value))
+        ]
+        source = next(r.source for r in chain(*arms.values()) if r.scores.get(score) == value)
+        text = (
+            f"{score} is {value:.12g} in some runs ({', '.join(counts)}; {source}), like a mark of"
+        )
+        text += " failed runs"
+        is_impossible = (POSITIVE.search(score) and min(rest) > 0) or (
+            SHARE.search(score) and value
+        )
+        if is_impossible or abs(value) > 1:
+            ways = "write NaN for a run that diverged, which then counts as a result, or remove it"
+            raise ParibusError(f"{text}; {ways}", code="incomparable")
+        yield "marks", f"{text}. Did they fail? If so, write NaN."
+
+
+def _is_mark(value: float) -> bool:
+    """Return whether a value is 0, -1, all nines such as 9999, or a power of ten such as 1e9."""
+    text = f"{abs(value):.15g}"
+    return value in (0, -1) or bool(re.fullmatch(r"9{3,}(?:[.]9+)?|10{4,}|1e[+]\d+", text))
 
 
 def _number(run: Run, name: str) -> float:

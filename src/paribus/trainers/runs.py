@@ -101,7 +101,7 @@ class Runs:
             raise ParibusError("; ".join([f"{why} crashed", *reasons[:1]]), code="missing")
         every = [by_trial[trial] for trial in trials]
         arms = {arm: [by_trial[trial] for trial in trials if trial[0] == arm] for arm in labels}
-        findings += check_values(arms, score, section.at_step)
+        findings += check_values(arms, score, section.at_step, selected.facts)
         self.judged |= {run.path for run in every}
         _require_same_items(study, every)
         needed, speeds = _spent_to_target(study, every), speeds_of(every)
@@ -153,7 +153,7 @@ class Runs:
             skipped=[list(pair) for pair in reading.skipped],
             copies=len(reading.copies),
             copy_of=list(reading.copies[0]) if reading.copies else [],
-            notes=[["file", note] for note in reading.notes] + list(map(list, selection.findings)),
+            notes=list(map(list, [*reading.notes, *selection.findings])),
         )
 
 
