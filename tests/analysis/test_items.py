@@ -76,7 +76,7 @@ def test_arms_without_shared_items_are_judged_on_their_own(make):
     contrast = analysis.contrast("arm", "validation_accuracy")
     assert contrast.decided.test == "paired_t"
     (text,) = texts(decide(analysis), "these_items")
-    assert "different lengths" in text and "this text" in text
+    assert "different blocks" in text and "this text" in text
 
 
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.001}

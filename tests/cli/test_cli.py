@@ -92,7 +92,7 @@ def test_the_whole_way_from_the_command_line(folder):
     assert "\n".join(card.splitlines()[:3]) in again
     assert "else equal?" in again and "else equal?" not in card
 
-    assert "24 there, 25 here" in verb("run", "study.toml", "--set", "training.iterations=25")[2]
+    assert "= 24, not 25" in verb("run", "study.toml", "--set", "training.iterations=25")[2]
     (home / "trials" / "baseline" / "seed-1" / "evaluation.json").write_text("{}")
     code, _, err = verb("report", home)
     assert code == 2 and "evaluation.json" in err

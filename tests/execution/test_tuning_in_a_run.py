@@ -181,7 +181,7 @@ def test_test_part_missing(tuned, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(extension, "LEAST_SEEDS", 1)
         why = extension._why_not(ResultsFolder(copy), opened.study, registered)
-    assert "test part" in why
+    assert "test split" in why
 
 
 def test_a_choice_that_does_not_follow_is_not_judged(tuned, tmp_path):

@@ -33,9 +33,9 @@ def test_everything_that_counts_is_written_down(small_study, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        ({"training.iterations": 9}, "training.iterations = 8 there, 9"),
-        ({"training.precision": "bfloat16"}, "training.precision = float32 there, bfloat16"),
-        ({"inference.alpha": 0.1}, "inference.alpha = 0.05 there, 0.1"),
+        ({"training.iterations": 9}, "training.iterations = 8, not 9"),
+        ({"training.precision": "bfloat16"}, "training.precision = float32, not bfloat16"),
+        ({"inference.alpha": 0.1}, "inference.alpha = 0.05, not 0.1"),
         ({"seeds": [1, 3]}, "seeds"),
     ],
 )

@@ -23,7 +23,7 @@ from ..tools import refused
         ("model.init.salt", int("9" * 4000), "9223372036854775807"),
         ("training.optimizer.learning_rate", int("9" * 4000), "training.optimizer.learning_rate"),
         ("name", "x" * 300, "at most 60 characters"),
-        ("a." * 50_000, 1, "key 'a.a"),
+        ("a." * 50_000, 1, "key 'a'"),
         ("training" + 50_000 * ".a", 1, "'training.a'"),
     ],
 )

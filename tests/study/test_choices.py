@@ -52,5 +52,5 @@ def test_unknown_names_corrected(small_study, wrong):
     with refused("unknown") as told:
         find(small_study(), wrong.split("'")[1])
     assert f"{wrong}; did you" in str(told.value) and f"'{right}'" in str(told.value)
-    assert f"paribus/{folder}" in str(told.value) and "your own " in str(told.value)
+    assert f"paribus/{folder}" in str(told.value) and " custom " in str(told.value)
     assert (PACKAGE / "paribus" / folder).exists()

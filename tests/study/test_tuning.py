@@ -36,7 +36,7 @@ def listed(*candidates: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"seeds": [2, 101]}, "share 2"),
+        ({"seeds": [2, 101]}, "contain 2"),
         ({"grid": {RATE: [1e-3, 1e-3]}}, "duplicate"),
         ({"grid": {"model.embedding.norm": ["none", "center"]}}, "arm 'layernorm'"),
         ({"grid": {"training.iterations": [4, 8]}}, "budgets"),

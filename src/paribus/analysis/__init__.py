@@ -1,4 +1,4 @@
-"""Statistical analysis of a study's records, as registered. It does not import torch."""
+"""Statistical analysis of a study's results, independent of PyTorch."""
 
 from paribus.analysis.analyse import analyse
 from paribus.analysis.detectable import Detectable, detectable

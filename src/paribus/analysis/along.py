@@ -1,8 +1,8 @@
-"""Comparison of arms during training, against tokens, FLOPs and seconds.
+"""Comparison of arms during training, as a function of tokens, FLOPs or seconds.
 
-These results are descriptive: the loss at the end of the schedule stays primary. A decaying
-learning rate ends every curve lower than a longer run would be at that point. So "less budget
-to the same loss" holds for this schedule only.
+These results are descriptive. With a decaying learning rate, a curve ends lower than a longer run
+would be at the same step, so statements about the budget to a given loss hold only for the
+schedule of the study.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from paribus.statistics import Decided, decided, paired_t
 
 @dataclass(frozen=True)
 class Along:
-    """Difference between an arm and its reference along one budget.
+    """Difference between an arm and its reference during training.
 
     Attributes:
-        axis: the budget.
-        spent: the budgets at which arms are compared: those of the reference's curve, up to the
-            smallest final budget of any trial. Points where any trial's loss is not finite are
-            dropped.
-        mean, low, high: arm minus reference at these budgets, in nats per token, with its
-            pointwise paired t interval.
-        speedup: the logarithm of the reference's budget divided by the arm's, at a loss that both
-            runs of a pair reach. None for fewer than two such pairs. A non-finite loss during
-            training counts as higher than any other, so it excludes no pair.
+        axis: kind of budget on the x-axis.
+        spent: budgets at which arms are compared. These are the points of the reference's curve,
+            up to the smallest final budget of any trial, where all losses are finite.
+        mean, low, high: mean difference (arm minus reference) at each budget, in nats per token,
+            and its pointwise paired t interval.
+        speedup: result for the log ratio of budgets (reference / arm) at equal loss, or None for
+            fewer than two pairs that reach the same loss.
     """
 
     arm: str
@@ -46,10 +44,9 @@ class Along:
 
 
 def along(table: Table) -> Iterator[Along]:
-    """Yield every contrast along every budget that the curves of all its trials record.
+    """Yield a comparison for each contrast and each budget that all its trials recorded.
 
-    Seeds are those that the contrast can use. Arms with different tokenizers or a broken
-    control are not compared.
+    Skip arms with different tokenizers or a broken control.
     """
     study, curves = table.results.study, table.results.trial_curves
     alpha = study.inference.alpha

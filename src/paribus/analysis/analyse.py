@@ -1,13 +1,13 @@
-"""Analysis of a study: every contrast, tested as registered.
+"""Analysis of a study, in which every contrast is tested as registered.
 
-The unit is the seed pair: treatment minus baseline at the same seed. Families of hypotheses
-are fixed at registration, and each is adjusted by Holm's method: differences on primary
-endpoints, their equivalence, their non-inferiority, and differences on secondary endpoints.
+The unit of analysis is the seed pair: treatment minus baseline at the same seed. Four families of
+hypotheses are adjusted separately by Holm's method: differences on primary endpoints, their
+equivalence, their non-inferiority, and differences on secondary endpoints.
 
-How a p-value gets from a record to the card: `Table.of` reads the scores, `contrasts_of` chooses
-their seeds, `compare_arms` tests them (`paired_contrast`, whose `decided` has the p of a `TTest`),
-`adjusted` applies Holm's method, `paribus.decision.decide` gives the verdict its p, and
-`paribus.report.model.build_report` writes it into a row of the card.
+A p-value is computed as follows: `Table.of` reads the scores, `contrasts_of` selects the seeds,
+`compare_arms` runs the test (for pairs, `paired_contrast`), and `adjusted` applies Holm's method.
+`paribus.decision.decide` then derives the verdict, and `paribus.report.model.build_report` prepares
+the report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paribus.results.registration import RULE
 
 
 def analyse(results: Results) -> Analysis:
-    """Analyse the finished trials of `results` with the study's registered tests.
+    """Run the registered tests of a study on its finished trials.
 
     Raises ParibusError if a record is missing or was changed.
     """

@@ -1,9 +1,8 @@
-"""Differences between arms, tested as registered.
+"""Statistical tests of differences between arms.
 
-A difference is a weighted sum over arms. A contrast is an arm minus its reference. An
-interaction is the mean effect of some arms minus that of others, each against its own
-reference. A pair that cannot be compared is reported as excluded. A contrast with a broken
-control is not analysed.
+A difference is a weighted sum over arms: a contrast is an arm minus its reference, and an
+interaction is a difference between mean effects. Pairs that cannot be compared are reported as
+excluded. Contrasts with a broken control are not analysed.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ BySeed = Mapping[int, float]
 
 
 def holm_of(p_values: Sequence[float | None], size: int = 0) -> list[float]:
-    """Return Holm-adjusted p-values of a family of at least `size` hypotheses.
+    """Return Holm-adjusted p-values for a family of at least `size` hypotheses.
 
-    None stands for a test that could not be run, and counts as p = 1.
+    A p-value of None, for a test that could not be run, counts as 1.
     """
     family = [1.0 if p is None else p for p in p_values] + [1.0] * (size - len(p_values))
     return holm(family).tolist()[: len(p_values)] if family else []
 
 
 def _by_name(rows: Sequence[Mapping[str, float | None]], size: int) -> list[dict[str, float]]:
-    """Return {test name: adjusted p} for each row; each test name is a separate family."""
+    """Return Holm-adjusted p-values for each row, with one family per test name."""
     adjusted_p = [dict[str, float]() for _ in rows]
     for name in dict.fromkeys(name for row in rows for name in row):
         places = [place for place, row in enumerate(rows) if name in row]
@@ -61,11 +60,11 @@ def _by_name(rows: Sequence[Mapping[str, float | None]], size: int) -> list[dict
 
 
 def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
-    """Return differences with Holm-adjusted p-values, for a family of at least `size` hypotheses.
+    """Add Holm-adjusted p-values to differences, for a family of at least `size` hypotheses.
 
-    A difference that could not be tested counts as p = 1, so that losing one never makes the
-    other tests less strict. A difference with fewer than five pairs also counts, but gets no
-    adjusted p because it is only described.
+    Untested differences count as p = 1, so that a failed test never makes the others less strict.
+    Differences with fewer than five pairs also count, but get no adjusted p-value because they are
+    descriptive only.
     """
     return [
         d if d.decided is None or d.decided.descriptive_only else replace(d, **p)
@@ -76,10 +75,12 @@ def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
 def contrasts_of(
     table: Table, endpoints: Iterable[Endpoint], tuned: Tuned | None
 ) -> tuple[list[Contrast], list[LeftOut]]:
-    """Return every contrast on `endpoints`, adjusted within its family, and all excluded seeds.
+    """Test all contrasts on `endpoints`, and return them with the list of excluded seeds.
 
     Args:
-        tuned: the study's tuning results, as returned by `tuned_before`.
+        table: scores of the study.
+        endpoints: endpoints to test.
+        tuned: tuning results of the study, as returned by `tuned_before`.
     """
     study, contrasts, left_out = table.results.study, list[Contrast](), list[LeftOut]()
     secondary = [endpoint.metric for endpoint in study.endpoints if not endpoint.primary]
@@ -99,7 +100,7 @@ def contrasts_of(
 
 
 def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
-    """Return the contrasts with p-values adjusted within their families."""
+    """Add Holm-adjusted p-values and sensitivity analyses to contrasts."""
     checked = {}
     for primary in (True, False):
         family = [c for c in contrasts if c.primary == primary and c.counted]
@@ -111,9 +112,9 @@ def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
 
 
 def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
-    """Add sensitivity analyses to contrasts, adjusted over the same family.
+    """Add sensitivity analyses to a family of contrasts, with Holm-adjusted p-values.
 
-    A test that cannot reject at this number of pairs is shown, but never counts as a
+    A test that cannot reject with the available number of pairs is reported, but never counts as a
     disagreement.
     """
     sensitivity = [_other_p(c) for c in family]
@@ -130,7 +131,7 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
 
 
 def _other_p(c: Contrast) -> dict[str, tuple[float, float]]:
-    """Return {test: (p, smallest possible p)} for the tests that did not decide."""
+    """Return {test: (p, smallest possible p)} for all tests except the primary one."""
     if c.by_run is None or not c.items_about:
         return c.by_run.others if c.by_run else {}
     return {"paired t on these items alone": (c.by_run.decided.p_value, 0.0)}
@@ -147,14 +148,17 @@ def compare_arms(
     family: int = 1,
     scores: Mapping[str, Scores] | str = "",
 ) -> T:
-    """Return `difference` with the result of its registered test.
+    """Run the registered test of a difference, and return `difference` with the result.
 
     Args:
+        difference: a difference without a result.
+        table: scores of the study.
         weights: weight of each arm; negative for references.
-        values: values of each arm by seed, in the metric's unit; of all its runs if runs are
-            unpaired.
-        family: number of hypotheses tested together.
-        scores: item scores of each arm by task, [seeds, items], if the claim is about new items;
+        values: {arm: {seed: value}} in the metric's unit; for unpaired runs, of all runs.
+        metric: the compared metric.
+        sampled: seeds included in the analysis.
+        family: number of hypotheses in the family.
+        scores: {arm: item scores by task, [seeds, items]} if results generalise to new items, and
             any string otherwise.
     """
     study, choice = table.results.study, difference.choice
@@ -185,11 +189,7 @@ def compare_arms(
 def why_too_few(
     study: Study, sampled: Sampling, values: Mapping[str, BySeed], seeds: Sequence[int]
 ) -> str:
-    """Return why there are too few pairs, or too few runs of an arm, to test; "" if enough.
-
-    Args:
-        seeds: seeds of the pairs.
-    """
+    """Return why there are too few pairs or runs for a test, or "" if there are enough."""
     if study.is_paired:
         return sampled.why_not(seeds)
     for arm, own in values.items():
@@ -200,9 +200,9 @@ def why_too_few(
 
 
 def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return the weighted sums of scores over arms with negative and with positive weights.
+    """Return the absolute weighted sums of scores over reference arms and over treatment arms.
 
-    The tested difference is the second sum minus the first.
+    Reference arms have negative weights. The difference is the second sum minus the first.
     """
     return [
         np.sum([abs(w) * np.asarray(scores[arm]) for arm, w in weights.items() if w * sign > 0], 0)
@@ -211,9 +211,9 @@ def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.n
 
 
 def resolution_of(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> float | None:
-    """Return the smallest difference between values that can be measured, or None if unknown.
+    """Return the measurement resolution of a metric, or None if it is unknown.
 
-    For scores from other programs, that is one unit in the last printed digit.
+    For scores from other programs, the resolution is one unit in the last printed digit.
     """
     step = share_step(table, metric)
     if step is None and table.results.study.trainer == RUNS and metric.scale == "linear":
@@ -224,9 +224,9 @@ def resolution_of(table: Table, metric: Metric, values: Mapping[str, BySeed]) ->
 
 
 def task_contrasts(table: Table) -> list[Contrast]:
-    """Compare arms on every task, excluding diverged trials and contrasts with a broken control.
+    """Test all contrasts on every task, except contrasts with a broken control.
 
-    A task that could not be compared stays in the family as p = 1.
+    A task that cannot be compared counts as p = 1 in the family.
     """
     study = table.results.study
     answered = {task for own in table.results.trial_accuracy.values() for task in own}
@@ -244,7 +244,7 @@ def task_contrasts(table: Table) -> list[Contrast]:
 def _contrast(
     table: Table, arm: str, reference: str, endpoint: Endpoint, tuned: Tuned | None, family: int
 ) -> tuple[Contrast, list[LeftOut]]:
-    """Return one unadjusted contrast on one endpoint, and the seeds excluded from it."""
+    """Test one contrast on one endpoint, and return it unadjusted with its excluded seeds."""
     study, metric, arms = table.results.study, endpoint.metric, (reference, arm)
     declared, sampled = table.metrics[metric], table.sampling(arm, metric)
     values = {name: table.usable(name, metric, sampled.seeds) for name in (arm, reference)}
@@ -317,13 +317,13 @@ def _contrast(
 def _counting_diverged(
     table: Table, contrast: Contrast, sampled: Sampling
 ) -> tuple[tuple[int, ...], dict[str, dict[int, float]]] | None:
-    """Return seeds and values with diverged runs counted at the worst finite score of both arms.
+    """Return seeds and values, with the worst finite score of both arms for diverged runs.
 
-    Returns None if no run diverged, or if the metric exists only for pairs of finished runs.
+    Returns None if no run diverged, or if the metric is defined only for pairs of finished runs.
 
-    The worst finite score is mild on purpose. If a diverged run scored like an untrained
-    model, one such run would outweigh any gain, and a gain of 5 SD would be detected in a
-    third of studies.
+    The worst finite score is deliberately mild. If diverged runs had the score of an untrained
+    model, a single one would outweigh any gain, and an improvement of 5 SD would be detected in
+    only a third of studies.
     """
     metric, arms = contrast.declared, (contrast.reference, contrast.arm)
     is_paired, seeds = table.results.study.is_paired, sampled.seeds
@@ -348,9 +348,9 @@ def _counting_diverged(
 
 
 def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -> list[str]:
-    """Return the reasons why an arm has no usable value at a seed.
+    """Return the reasons why one of the arms has no usable value at a seed.
 
-    If runs are unpaired, an absent run is not a reason.
+    For unpaired runs, an absent run is not a reason.
     """
     study = table.results.study
     return [
@@ -362,10 +362,10 @@ def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -
 
 
 def _equal_runs(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> str:
-    """Return a warning if all runs of an arm have suspiciously equal scores, or "".
+    """Return a warning if all runs of an arm have the same score, or "" otherwise.
 
-    Equal scores are plausible if they are integers or have a known resolution. The built-in
-    trainer is never suspected, because its seeds are proven to matter.
+    Equal scores are plausible if they are integers or have a known resolution. The built-in trainer
+    is exempt, because its seeds are known to affect results.
     """
     if table.results.study.trainer == STACKED or share_step(table, metric):
         return ""
@@ -373,12 +373,12 @@ def _equal_runs(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> s
         scores = set(by_seed.values())
         if len(by_seed) >= LEAST_EQUAL and len(scores) == 1 and not min(scores).is_integer():
             text = f"all {len(by_seed)} runs of {arm} have {metric.label} {min(scores):g}"
-            return f"{text}: does the program ignore its seed?"
+            return f"{text}, so the program may ignore its seed"
     return ""
 
 
 def _never(table: Table, arm: str, metric: str) -> int:
-    """Return how many runs of `arm` by other programs never reached the metric's target."""
+    """Return the number of finished runs of `arm` that did not reach the metric's target."""
     return sum(
         metric in record.get("facts", {}).get("censored", ())
         for (name, _), record in table.results.trials.items()
@@ -387,9 +387,9 @@ def _never(table: Table, arm: str, metric: str) -> int:
 
 
 def _why_uncounted(table: Table, arm: str, reference: str, metric: str) -> str:
-    """Return why a contrast on a metric does not count as a hypothesis, or "" if it does.
+    """Return why a contrast is not a hypothesis of its family, or "" if it is.
 
-    It does not if the metric has a different meaning in each arm, or was not measured.
+    A contrast is excluded if the metric is not comparable between the arms or was not measured.
     """
     study, declared = table.results.study, table.metrics[metric]
     if declared.of_tokens and not study.share_tokens(arm, reference):
@@ -403,11 +403,12 @@ def _why_uncounted(table: Table, arm: str, reference: str, metric: str) -> str:
 def interactions_of(
     table: Table, contrasts: Sequence[Contrast], tuned: Tuned | None
 ) -> list[Interacting]:
-    """Return every registered interaction on every primary endpoint, adjusted as one family.
+    """Test all interactions on all primary endpoints, as one family.
 
     Args:
+        table: scores of the study.
         contrasts: all contrasts of the study.
-        tuned: the study's tuning results.
+        tuned: tuning results of the study.
     """
     study = table.results.study
     effects = {(c.arm, c.metric): c for c in contrasts}
@@ -420,7 +421,7 @@ def interactions_of(
 
 
 def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
-    """Return {arm: weight} for an interaction; the weights sum to 0."""
+    """Return the weight of each arm in an interaction; weights sum to 0."""
     weights: dict[str, float] = {}
     for side, sign in ((spec.of, 1.0), (spec.than, -1.0)):
         for arm in side:
@@ -471,11 +472,10 @@ def _interaction(
 
 
 def with_lack_of_fit(analysis: Analysis) -> Analysis:
-    """Return the analysis with lack of fit included in the error of every contrast.
+    """Return a copy of `analysis` whose contrasts also include the error from lack of fit.
 
-    This affects only studies registered with `inference.choice = "propagated"`, whose registered
-    test decides without that part of the error. p-values are adjusted again. Interactions are
-    unchanged.
+    Only studies registered with `inference.choice = "propagated"` change, because their registered
+    test omits this error. Interactions are unchanged.
     """
     if analysis.study.inference.choice != "propagated":
         return analysis

@@ -1,4 +1,4 @@
-"""Smallest effect that a design can detect, computed before any run."""
+"""Minimum detectable effects of a study design, computed before any run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Detectable:
-    """Smallest detectable effect of one contrast on one primary endpoint.
-
-    Sizes are in the metric's unit.
+    """Minimum detectable effect of one contrast on one primary endpoint, in the metric's unit.
 
     Attributes:
-        source: where `sd` comes from: stated, the pilot, or the pilot's largest SD.
+        source: origin of `sd`: "stated", "pilot" or "pilot's largest".
         sd: SD of the paired differences.
-        effect: smallest difference detected at the registered power with the study's seeds.
-        pairs_for_margin: seed pairs needed to detect a difference as large as the margin; None
-            if no number suffices because the choice of tuned values is too uncertain.
-        smallest_effect: smallest effect worth detecting; None if none is registered.
+        effect: minimum difference that the study detects with its registered power.
+        pairs_for_margin: number of seed pairs needed to detect a difference equal to the margin, or
+            None if the error from hyperparameter selection is too large for any number.
+        smallest_effect: smallest effect worth detecting, or None if it is not set.
     """
 
     metric: str
@@ -38,37 +36,38 @@ class Detectable:
 
     @property
     def exceeds_margin(self) -> bool:
-        """True if the smallest detectable effect is larger than the margin."""
+        """True if the minimum detectable effect exceeds the margin."""
         return self.effect > self.margin
 
     @property
     def could_miss(self) -> bool:
-        """True if the smallest effect worth detecting is smaller than the detectable effect."""
+        """True if the minimum detectable effect exceeds the smallest effect worth detecting."""
         return self.smallest_effect is not None and self.effect > self.smallest_effect
 
 
 def detectable(
     study: Study, *, pilot: Analysis | None = None, sd: float | None = None
 ) -> list[Detectable]:
-    """Return the smallest detectable change for each primary endpoint and contrast.
+    """Return the minimum detectable effect of each primary endpoint and contrast.
 
-    The level is that of Holm's first step, alpha / family, at which a contrast rejects
-    whatever the others show.
+    The significance level is alpha / family size, as in the first step of Holm's method.
 
     Args:
-        pilot: an earlier analysis, whose SDs are used. A contrast that it lacks uses its largest
-            SD.
-        sd: SD of the paired differences, used instead of a pilot, for the first primary endpoint
-            only.
+        study: the planned study.
+        pilot: an earlier analysis that provides SDs. Contrasts without a counterpart in the pilot
+            use its largest SD.
+        sd: SD of the paired differences on the first primary endpoint, as an alternative to a
+            pilot.
 
-    Raises ParibusError if the study has one seed, if the SD is not positive, or if the pilot has
-    no contrast on a primary endpoint.
+    Raises:
+        ParibusError: if the study has one seed, `sd` is not positive, or the pilot has no contrast
+            on a primary endpoint.
     """
     n, power = len(study.seeds), study.inference.power
     if n < 2:
         raise ParibusError(f"the study has {n} seed, but a contrast needs two; add one to seeds")
     if sd is not None and not 0 < sd < math.inf:
-        raise ParibusError(f"sd = {sd} must be finite and greater than 0")
+        raise ParibusError(f"sd = {sd} is invalid; specify a finite number greater than 0")
     alpha = study.inference.alpha / study.family
     # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
     in_errors = least_effect(study, alpha) * math.sqrt(n)
@@ -93,9 +92,9 @@ def detectable(
 def _spreads(
     study: Study, pilot: Analysis, metric: str
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return {(arm, reference): (SD of paired differences, error from tuning)} from a pilot.
+    """Return {(arm, reference): (SD of paired differences, tuning error)} from a pilot.
 
-    The error is 0 unless the study registers it. Raises ParibusError if the pilot has no usable
+    The tuning error is 0 if the study ignores it. Raises ParibusError if the pilot has no usable
     contrast.
     """
     is_tuned = study.tuning is not None and study.inference.choice != "fixed"
@@ -106,7 +105,7 @@ def _spreads(
     }
     if not spreads:
         raise ParibusError(
-            f"the pilot '{pilot.study.name}' has no contrast on {metric} with two seed pairs; "
-            "use --sd instead"
+            f"the pilot '{pilot.study.name}' has no contrast on {metric} with two or more seed "
+            "pairs; pass --sd instead"
         )
     return spreads

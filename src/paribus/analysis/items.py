@@ -1,7 +1,7 @@
-"""Items over which scores are averaged: documents, windows of one text, or task questions.
+"""Per-item scores, where items are documents, contiguous blocks of one text, or task questions.
 
-A claim about new text or new questions is a claim about new items. Items are then a sample, as
-seeds are: documents, questions, or contiguous blocks if the text is a single document.
+If results are to generalise to new text or new questions, items are treated as a random sample, in
+addition to seeds.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def block_scores(
 ) -> np.ndarray:
     """Return block scores at every seed, [S, I], whose mean over blocks is the text's score.
 
-    Blocks are as recorded, or joined into `n_blocks` contiguous blocks. With totals y_i and counts
-    x_i, a ratio of sums over blocks of unequal sizes is linearised (Cochran 1977, Sampling
-    Techniques, section 6.4): block i has R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x),
-    whose mean is R. Blocks of equal sizes have y_i / x_i.
+    Recorded blocks are used, or joined into `n_blocks` contiguous blocks. A ratio of sums over
+    blocks with totals y_i and counts x_i is linearised (Cochran 1977, Sampling Techniques, section
+    6.4): the score of block i is R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x). For blocks
+    of equal size, this equals y_i / x_i.
     """
     y, x = (
         np.stack([_column(table, arm, seed, name) for seed in seeds])
@@ -50,13 +50,16 @@ def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
 
 
 def question_scores(table: Table, arm: str, seeds: tuple[int, ...], task: str | None) -> Scores:
-    """Return the question scores of each task, [seeds, questions].
+    """Return question scores, as one array [seeds, questions] per task.
 
-    A score is the share of shot settings in which the question was answered correctly. Questions
-    have the same order in every trial, because the controls compare their prompts.
+    A score is the fraction of few-shot settings with a correct answer. Questions have the same
+    order in every trial, because the controls compare their prompts.
 
     Args:
-        task: one task, or None for all tasks.
+        table: scores of the study.
+        arm: name of the arm.
+        seeds: seeds to include.
+        task: name of a task, or None for all tasks.
     """
     trials = [table.results.trial_answers[arm, seed] for seed in seeds]
     names = [name for name in trials[0] if task in (None, name)]
@@ -64,7 +67,7 @@ def question_scores(table: Table, arm: str, seeds: tuple[int, ...], task: str | 
 
 
 def share_step(table: Table, metric: Metric) -> float | None:
-    """Return the resolution of a share of items, such as 1 / items, or None for other metrics."""
+    """Return the resolution of a fraction of items, such as 1 / n, or None for other metrics."""
     trial, items = next(iter(table.events), None), metric.items
     if trial is None or not items:
         return None
@@ -79,7 +82,7 @@ def share_step(table: Table, metric: Metric) -> float | None:
 
 @dataclass(frozen=True)
 class Items:
-    """Items on which arms are compared in one metric, at the same seeds."""
+    """Items of one metric, for a comparison of arms at common seeds."""
 
     table: Table
     metric: Metric
@@ -88,30 +91,30 @@ class Items:
 
     @property
     def _trials(self) -> list[tuple[str, int]]:
-        """The first trial of each arm; its other trials have the same items."""
+        """First trial of each arm, which represents the arm because all its trials share items."""
         return [(arm, self.seeds[0]) for arm in self.arms]
 
     @property
     def _blocks(self) -> Mapping[str, Any]:
-        """The record of the blocks of the held-out text: `kind`, `items`, `blocks`."""
+        """Metadata of the held-out text's blocks, with keys `kind`, `items` and `blocks`."""
         return self.table.results.trials[self._trials[-1]]["blocks"]
 
     @property
     def _recorded(self) -> int:
-        """Number of blocks with recorded sums; the text may have more."""
+        """Number of recorded blocks."""
         return len(self.table.results.trial_blocks[self._trials[-1]])
 
     @property
     def n_blocks(self) -> int | None:
-        """Number of contiguous blocks into which the windows of a single text are joined.
+        """Number of contiguous blocks into which windows are joined.
 
-        None for documents, which are independent and are not joined.
+        None for documents, which are not joined because they are independent.
         """
         is_one_text = self._blocks["kind"] == "window"
         return contiguous_blocks(self._recorded) if is_one_text else None
 
     def _share_blocks(self) -> bool:
-        """Return whether all arms have the same blocks of text."""
+        """Return whether the text is divided into the same blocks in all arms."""
         results, trials = self.table.results, self._trials
         kinds = {results.trials[trial]["blocks"]["kind"] for trial in trials}
         # The same text has the same characters in each of its blocks, whatever its tokens are; but
@@ -122,7 +125,7 @@ class Items:
         return len(kinds) == 1 and all(np.array_equal(first, sizes) for sizes in rest)
 
     def scores(self) -> dict[str, Scores] | str:
-        """Return {arm: scores by task, [seeds, items]}, or why arms cannot be paired by item."""
+        """Return {arm: [array of shape (seeds, items) per task]}, or why items cannot be paired."""
         over = self.metric.items
         if not over:
             return f"{self.metric.label} is not a ratio of sums over items"
@@ -130,7 +133,7 @@ class Items:
             task = self.metric.task
             by_arm = {arm: question_scores(self.table, arm, self.seeds, task) for arm in self.arms}
         elif not self._share_blocks():
-            return "the arms read the validation text in windows of different lengths"
+            return "the arms divide the validation text into different blocks"
         elif self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW:
             text = plural(self._recorded, "window")
             blocks = f"{DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
@@ -142,8 +145,8 @@ class Items:
             }
         first, *rest = ([task.shape[1] for task in tasks] for tasks in by_arm.values())
         if any(sizes != first for sizes in rest):
-            return "the arms were not asked the same questions"
-        return by_arm if max(first, default=0) > 1 else "a single item says nothing about others"
+            return "the arms were evaluated on different questions"
+        return by_arm if max(first, default=0) > 1 else "there is only one item"
 
     def text(self, n: int) -> str:
         """Describe `n` items, such as `384 questions` or `1,024 blocks of 3,000 documents`."""
@@ -155,12 +158,12 @@ class Items:
         return counted if self._blocks["items"] == n else f"{n:,} blocks of {counted}"
 
     def target(self, sampled: str) -> str:
-        """Describe the scope of a claim besides new seeds, such as `text like these 40 documents`.
+        """Describe the target population, such as `text like these 40 documents`.
 
-        Returns "" if the metric comes from neither held-out text nor tasks.
+        Returns "" if the metric is not measured on held-out text or tasks.
 
         Args:
-            sampled: description of the items that count as a sample, or "" if none do.
+            sampled: description of the items that are treated as a sample, or "" for none.
         """
         trainer = self.table.results.study.trainer
         if self.metric.items == QUESTIONS:

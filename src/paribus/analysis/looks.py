@@ -1,4 +1,4 @@
-"""Interim analyses: when one is due, what it decides, and the boundaries of a plan."""
+"""Interim analyses (looks): scheduling, stopping decisions, and boundaries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Entry = dict[str, Any]
 
 
 def next_look(table: Table) -> Entry | None:
-    """Return the record of the next look, or None if no look is due or a trial is missing."""
+    """Run the next interim analysis, and return its record, or None if none is due."""
     results, study, looks = table.results, table.results.study, table.looks
     needed = needed_trials(study, looks) if looks_left(study, looks) else []
     if study.plan is None or not needed or any(trial not in results.trials for trial in needed):
@@ -49,9 +49,9 @@ def next_look(table: Table) -> Entry | None:
 
 
 def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry:
-    """Return the record of an open contrast at a look: its primary endpoints and the decision.
+    """Return the record of a continuing contrast at the current look, including the decision.
 
-    The contrast stops if every endpoint is resolved, unless more seeds may still show a
+    The contrast stops once all primary endpoints are resolved, unless more seeds could show a
     difference in divergence or spikes.
     """
     alpha, plan = table.results.study.inference.alpha, table.results.study.plan
@@ -95,7 +95,7 @@ def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry
 
 
 def look_text(study: Study, entry: Entry) -> str:
-    """Format a look, such as `look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
+    """Summarise a look, as in `look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
     assert study.plan is not None
     texts = [
         f"{arm} {contrast['decision']}"
@@ -107,26 +107,26 @@ def look_text(study: Study, entry: Entry) -> str:
 
 
 def why_not_these_looks(table: Table) -> str:
-    """Return how `looks.json` contradicts the trials, or "" if they agree."""
+    """Return why `looks.json` does not match the trials, or "" if it does."""
     for number, entry in enumerate(table.looks):
         fresh = next_look(replace(table, looks=table.looks[:number]))
         name = f"look {entry['look']} in looks.json"
         if fresh is None:
-            return f"{name} is not possible with these trials"
+            return f"{name} cannot be reproduced from these trials"
         stated = {key: value for key, value in entry.items() if key != "taken_at"}
         if not agree(stated, fresh):
-            return f"{name} differs from the look computed from the trials"
+            return f"{name} differs from the result recomputed from the trials"
     return ""
 
 
 def planned_looks(study: Study) -> tuple[Boundary, ...]:
-    """Return the boundary of each look at the level of Holm's first step, or () without a plan."""
+    """Return the boundaries of all planned looks at level alpha / family size, or () for none."""
     looks = plan_of(study)
     return looks.boundaries(study.inference.alpha / study.family) if looks else ()
 
 
 def least_effect(study: Study, alpha: float) -> float:
-    """Return the smallest difference, in SDs, that one contrast can detect at level `alpha`."""
+    """Return the minimum detectable effect of a contrast at level `alpha`, in SDs."""
     looks = plan_of(study)
     if looks is not None:  # of the last one, to whose power earlier looks can only add
         alpha = 2 * looks.bound(len(looks.pairs) - 1, alpha / 2)

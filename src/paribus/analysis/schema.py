@@ -1,4 +1,4 @@
-"""Data classes of an analysis, the content of analysis.json."""
+"""Data classes for the results of an analysis (analysis.json)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Summary:
-    """Values of one metric in one arm, keyed by seed, for finished trials with a finite value."""
+    """Summary statistics of one metric in one arm; `values` maps seeds to finite values."""
 
     arm: str
     metric: str
@@ -34,12 +34,12 @@ class Summary:
 
     @property
     def mean(self) -> float | None:
-        """Mean over these trials, in the metric's unit; None if none exist."""
+        """Mean over trials, in the metric's unit, or None without trials."""
         return fmean(self.values.values()) if self.values else None
 
     @property
     def sd(self) -> float | None:
-        """Sample SD (n - 1); None for fewer than two trials."""
+        """Sample SD (ddof=1) over trials, or None for fewer than two trials."""
         return stdev(self.values.values()) if self.n > 1 else None
 
 
@@ -48,14 +48,14 @@ BudgetState = Literal["within", "over", "not shown"]
 
 @dataclass(frozen=True)
 class Stabilities:
-    """Rates of divergence and spikes in an arm and its reference.
+    """Rates of divergence and loss spikes in an arm and its reference.
 
-    They cover the seeds that both arms have finished, or all runs if runs are unpaired.
+    The rates are over seeds that both arms have finished, or over all runs if runs are unpaired.
 
     Attributes:
-        holm_p: p of `any_event` by McNemar's test (Fisher's if runs are unpaired), valid over
-            all looks or stages and Holm-adjusted over the contrasts; None for fewer than five
-            pairs or runs.
+        holm_p: p-value for equal rates of `any_event`, from McNemar's test (Fisher's exact test for
+            unpaired runs). It accounts for looks or stages, and is Holm-adjusted over contrasts.
+            None for fewer than five pairs or runs.
     """
 
     arm: str
@@ -68,12 +68,12 @@ class Stabilities:
 
 @dataclass(frozen=True)
 class Cost:
-    """Mean cost over seed pairs, with its interval.
+    """Mean cost over seed pairs, with a confidence interval.
 
     Attributes:
         interval: confidence interval at level 1 - alpha.
-        state: whether the cost is within the registered budget, judged by the interval at level
-            1 - 2 alpha; None if there is no budget. Fewer than five pairs are "not shown".
+        state: whether the interval at level 1 - 2 alpha lies within the registered budget, or None
+            without a budget. With fewer than five pairs, the state is "not shown".
     """
 
     mean: float
@@ -83,19 +83,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costs:
-    """An arm's costs besides quality, compared with its reference.
-
-    A cost is None for fewer than two seed pairs.
+    """Costs of an arm relative to its reference; each is None if it cannot be computed.
 
     Attributes:
-        calibration: increase in the expected calibration error.
-        throughput: lost share of training tokens per second.
-        in_turn: whether `throughput` was timed with arms taking turns. If not, it compares
-            training times, which include other load on the machine.
-        prefill, decoding: lost share of tokens per second when reading full windows and when
-            writing token by token, timed with arms taking turns.
-        more_parameters, more_flops, more_memory: relative increase over the reference in
-            parameters, training FLOPs and training memory; None if trials do not record them.
+        calibration: increase in expected calibration error.
+        throughput: relative loss of training throughput.
+        in_turn: whether `throughput` comes from interleaved timing of arms. Otherwise it comes
+            from training times, which include other load on the machine.
+        prefill, decoding: relative loss of inference throughput when processing full windows and
+            when generating token by token, from interleaved timing of arms.
+        more_parameters, more_flops, more_memory: relative increase in the number of parameters,
+            training FLOPs and training memory.
     """
 
     arm: str
@@ -112,7 +110,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A seed that was excluded from a contrast, and the reason."""
+    """A seed that was excluded from a contrast, with the reason."""
 
     arm: str
     reference: str
@@ -123,11 +121,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a sensitivity analysis: a test other than the deciding one.
+    """Result of a sensitivity analysis, that is, of a test other than the primary test.
 
     Attributes:
-        holm_p: p adjusted over the same family by Holm's method.
-        disagrees: whether its conclusion differs from the deciding test's.
+        holm_p: Holm-adjusted p-value, over the same family as the primary test.
+        disagrees: whether the conclusion differs from that of the primary test.
     """
 
     test: str
@@ -142,19 +140,20 @@ def _rejects(p: float | None, alpha: float) -> bool:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tested:
-    """A difference with the result of its registered test, or the reason why it has none.
+    """A difference between arms, with the result of its registered test.
 
     Attributes:
-        seeds: seeds of the pairs, in the order of `by_run.pairs`; seeds of either arm if runs
-            are unpaired.
-        by_run: the result over seed pairs or over unpaired runs; if None, `why_not` says why.
-        decided: the deciding result: that of `by_run`, or of a test over seeds and items
-            (questions, documents or blocks) if the claim is about new items.
-        margin: largest difference that is too small to matter.
-        choice: the error due to tuning the arms' values; None if nothing was tuned.
-        holm_p: p of the deciding test, Holm-adjusted over its family; None for fewer than five
-            pairs, which are only described.
-        equivalence_holm_p: p of the two one-sided tests against the margin, also Holm-adjusted.
+        seeds: seeds of the pairs, in the order of `by_run.pairs`; for unpaired runs, seeds of
+            either arm.
+        by_run: result over seed pairs or unpaired runs, or None if the test could not be run.
+        decided: result of the primary test. It equals that of `by_run`, or comes from a test over
+            seeds and items if results generalise to new items.
+        why_not: why the test could not be run, or "" if it was run.
+        margin: equivalence margin; None if it is not set.
+        choice: error from hyperparameter selection; None without tuning.
+        holm_p: Holm-adjusted p-value of the primary test; None for fewer than five pairs, whose
+            results are descriptive only.
+        equivalence_holm_p: Holm-adjusted p-value of the two one-sided tests for equivalence.
     """
 
     seeds: tuple[int, ...]
@@ -168,7 +167,7 @@ class Tested:
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """Unadjusted p-values, keyed by the field that holds the adjusted p."""
+        """Unadjusted p-values, keyed by the field of the adjusted p-value."""
         says = self.decided
         p_values = {"holm_p": says.p_value if says else None}
         if self.margin is not None:
@@ -177,23 +176,20 @@ class Tested:
 
     @property
     def tested(self) -> bool:
-        """True if a p-value is reported; fewer than five pairs are only described."""
+        """True if an adjusted p-value exists, which requires at least five pairs."""
         return self.holm_p is not None
 
     @property
     def p(self) -> float | None:
-        """Unadjusted p of the deciding test; None if untested.
-
-        The interval inverts the same test.
-        """
+        """Unadjusted p-value of the primary test, consistent with its interval, or None."""
         return self.decided.p_value if self.decided and self.tested else None
 
     def significant(self, alpha: float) -> bool:
-        """Return whether the difference is significant, after adjustment."""
+        """Return whether the difference is significant after Holm adjustment."""
         return _rejects(self.holm_p, alpha)
 
     def equivalent(self, alpha: float) -> bool:
-        """Return whether the difference is shown to lie inside the margin, after adjustment."""
+        """Return whether equivalence within the margin is significant after Holm adjustment."""
         return _rejects(self.equivalence_holm_p, alpha)
 
 
@@ -201,26 +197,24 @@ class Tested:
 class Contrast(Tested):
     """Contrast between an arm and its reference on one metric.
 
-    Its family is all contrasts on primary endpoints, or all contrasts on secondary endpoints.
+    The family for adjustment is all contrasts on primary endpoints, or on secondary endpoints.
 
     Attributes:
-        declared: the metric's label, unit, direction and digits.
-        counted: whether it counts as a hypothesis of its family. It does not if the metric was
-            not measured, or has a different meaning in each arm.
-        not_worse_holm_p: adjusted p of the non-inferiority test, against a loss of the
-            margin's size.
-        smallest_effect: the smallest change worth detecting; None if none is registered.
-        checks: results of the sensitivity analyses; () for fewer than five pairs.
-        items_about: description of the paired items, such as `40 documents`; "" if items are
+        declared: definition of the metric.
+        counted: whether the contrast is a hypothesis of its family. False if the metric was not
+            measured or is not comparable between the arms.
+        not_worse_holm_p: Holm-adjusted p-value of the non-inferiority test.
+        smallest_effect: smallest effect worth detecting, or None if it is not set.
+        checks: results of sensitivity analyses; () for fewer than five pairs.
+        items_about: description of the paired items, such as `40 documents`, or "" if items are
             not paired.
-        items_why_not: why a registered claim about new items could not be tested, or "".
-        target: scope of the claim besides new seeds, such as `this text`, or "".
-        counting_diverged: the same contrast with diverged runs counted at the worst finite
-            score of both arms. It is None for a secondary endpoint, and if no run diverged or
-            no score is finite.
-        sampling: the seeds that count, and the look or stages by which they were sampled.
-        censored: number of seeds of the arm, and of its reference, that never reached the
-            metric's target.
+        items_why_not: why results cannot generalise to new items as registered, or "" if they can.
+        target: description of the target population, such as `this text`, or "".
+        counting_diverged: the same contrast with the worst finite score of both arms for diverged
+            runs. None for secondary endpoints, and if no run diverged.
+        sampling: seeds included in the analysis, and the look or stages at which they were added.
+        censored: number of seeds that did not reach the metric's target, for the arm and for its
+            reference.
     """
 
     arm: str
@@ -251,8 +245,7 @@ class Contrast(Tested):
     def p_values(self) -> dict[str, float | None]:
         """Unadjusted p-values, including that of the non-inferiority test.
 
-        The distance to a censored trial is unknown, so a contrast with censored trials shows
-        neither equivalence nor non-inferiority.
+        Equivalence and non-inferiority are not tested if trials are censored.
         """
         p_values, better, says = super().p_values, self.declared.better, self.decided
         if self.margin is None:
@@ -267,17 +260,17 @@ class Contrast(Tested):
         return p_values
 
     def not_worse(self, alpha: float) -> bool:
-        """Return whether a loss of the margin's size is excluded, after adjustment."""
+        """Return whether non-inferiority is significant after Holm adjustment."""
         return _rejects(self.not_worse_holm_p, alpha)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interacting(Tested):
-    """Difference between effects on one primary endpoint, adjusted over all interactions.
+    """Interaction on one primary endpoint, adjusted over all interactions.
 
     Attributes:
-        of, than: the arms on both sides. The difference is the mean effect of `of` minus the
-            mean effect of `than`.
+        of, than: arms on both sides. The interaction is the mean effect of the arms in `of` minus
+            the mean effect of the arms in `than`.
     """
 
     name: str
@@ -290,24 +283,22 @@ class Interacting(Tested):
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything inferred from the records of a study.
+    """Results of the statistical analysis of a study.
 
     Attributes:
-        missing: labels of trials that are not finished.
-        unregistered: how the records contradict the registration, or "" if they agree.
+        missing: labels of unfinished trials.
+        unregistered: why the records contradict the registration, or "" if they agree.
         edited: keys of descriptive texts edited after registration; `study` has the registered
             texts.
-        tasks: contrasts in accuracy on each task, adjusted over all tasks of all contrasts.
-        metrics: all compared metrics, by name.
-        own_rule: the registered custom decision rule, or {} if the rule is built-in.
-        chosen_on_judged_text: whether the arms were tuned on the text on which they are judged.
-        untested: why scores are not from the sealed test part although every trial is finished,
-            or "".
-        looks: the looks taken so far, as in looks.json.
-        reuse: the ledger's entry on the test text when it was opened; None if no ledger was
-            consulted.
-        runs: the files of finished runs by other programs; None for other studies.
-        excluded: {arm: number of crashed or failed runs that the study excludes}.
+        tasks: contrasts on task accuracy, adjusted over all contrasts and tasks.
+        metrics: definitions of all compared metrics, keyed by name.
+        own_rule: registered custom decision rule, or {} for a built-in rule.
+        chosen_on_judged_text: whether tuning and verdict use scores on the same held-out text.
+        untested: why a finished study lacks scores on its test split, or "".
+        looks: records of completed interim analyses, as in looks.json.
+        reuse: earlier uses of the test text according to the ledger, or None if unknown.
+        runs: input files of a study of finished runs, or None for other studies.
+        excluded: number of excluded crashed or failed runs, keyed by arm.
     """
 
     study: Study = field(repr=False)
@@ -344,7 +335,7 @@ class Analysis:
         return {seed for name, seed in self.events if name == arm}
 
     def all_diverged(self, arm: str) -> bool:
-        """Return whether every finished trial of `arm` diverged, so that none can be compared."""
+        """Return whether all finished trials of `arm` diverged; False if none finished."""
         own = [events for (name, _), events in self.events.items() if name == arm]
         return bool(own) and all(events.diverged for events in own)
 
@@ -357,9 +348,11 @@ class Analysis:
         """Return the contrast between `arm` and its reference on one metric.
 
         Args:
-            metric: by default the primary endpoint.
+            arm: name of the arm.
+            metric: name of the metric; by default the first primary endpoint.
 
-        Raises ParibusError if there is no such contrast.
+        Raises:
+            ParibusError: if the contrast does not exist.
         """
         metric = metric or self.study.primary.metric
         for contrast in self.contrasts:
@@ -367,10 +360,10 @@ class Analysis:
                 return contrast
         known = [f"{contrast.arm}, {contrast.metric}" for contrast in self.contrasts]
         wanted = f"{arm}, {metric}"
-        raise ParibusError(f"there is no contrast '{wanted}'; {nearest(wanted, known)}")
+        raise ParibusError(f"contrast '{wanted}' does not exist; {nearest(wanted, known)}")
 
     def summary(self, arm: str, metric: str) -> Summary:
-        """Return the summary of `arm` on `metric`, which must be one of `metrics`."""
+        """Return the summary statistics of a compared metric in an arm."""
         return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
 
     def stability(self, arm: str) -> Stabilities | None:
@@ -379,16 +372,13 @@ class Analysis:
 
     @property
     def unmeasured(self) -> list[str]:
-        """Secondary endpoints without a value in any trial, such as tasks that were not run."""
+        """Secondary endpoints that no trial measured, such as tasks that were not run."""
         names = [e.metric for e in self.study.endpoints if not e.primary]
         measured = {summary.metric for summary in self.summaries if summary.n}
         return [name for name in names if name not in measured] if measured else []
 
     def missing_of(self, contrast: Contrast) -> list[str]:
-        """Return labels of the unfinished trials that the contrast still needs.
-
-        A contrast that has stopped needs none.
-        """
+        """Return labels of the unfinished trials that a contrast needs; [] if it has stopped."""
         sampled = sampling_of(self.study, self.looks, contrast.arm)
         seeds = self.study.seeds if sampled.is_open else sampled.seeds
         arms = (contrast.arm, contrast.reference)
@@ -396,11 +386,11 @@ class Analysis:
         return [label for label in self.missing if label in needed]
 
     def broken(self, arm: str) -> list[Control]:
-        """Return controls between `arm` and its reference that did not hold."""
+        """Return the broken controls between `arm` and its reference."""
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of `analysis.json` as plain JSON types."""
+        """Return the analysis as JSON-serialisable types, as in `analysis.json`."""
         # The files may move, and what is inferred from them stays: runs.json has their digests.
         runs = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else None
         metrics = {name: metric.about for name, metric in self.metrics.items()}

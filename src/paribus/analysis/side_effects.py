@@ -1,4 +1,4 @@
-"""Side effects of an arm: instability in training, and costs."""
+"""Side effects of an arm: training instability and costs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CALIBRATION = Metric("calibration_error", "calibration error", "share", "lower",
 
 
 def stabilities_of(table: Table) -> list[Stabilities]:
-    """Return the rates of divergence and spikes of every contrast that has runs.
+    """Return the rates of divergence and loss spikes for every contrast with finished runs.
 
-    p-values are Holm-adjusted over the contrasts. Pairs count up to the contrast's last look;
-    if runs are unpaired, all of them count.
+    p-values are Holm-adjusted over contrasts. Pairs are included up to the contrast's last look;
+    unpaired runs are all included.
     """
     stabilities, p_values, events = [], [], table.events
     is_paired = table.results.study.is_paired
@@ -52,7 +52,7 @@ def stabilities_of(table: Table) -> list[Stabilities]:
 
 
 def costs(table: Table) -> list[Costs]:
-    """Return the costs of every contrast."""
+    """Return the costs of the arm in every contrast."""
     return [_costs(table, pair) for pair in table.results.study.contrasts]
 
 
@@ -98,7 +98,7 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
 
 
 def _more(pair: tuple[str, str], sizes: Values) -> float | None:
-    """Return the relative increase in size from the reference to the arm, or None if unknown."""
+    """Return the relative increase in mean size over the reference, or None if unknown."""
     ours, theirs = ([n for (arm, _), n in sizes.items() if arm == name and n] for name in pair)
     return fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
 
@@ -106,15 +106,18 @@ def _more(pair: tuple[str, str], sizes: Values) -> float | None:
 def cost_of(
     table: Table, pair: tuple[str, str], values: Values, metric: Metric, budget: float | None
 ) -> Cost | None:
-    """Return an arm's mean cost: an increase in a score, or a relative loss of speed.
+    """Return the mean cost of an arm: an increase in a score, or a relative loss of speed.
 
-    The relative loss, 1 - arm / reference, comes from the mean log ratio over pairs, or from the
-    difference between mean logarithms if runs are unpaired.
-
-    Returns None if there are fewer than two pairs, or fewer than two runs of an arm.
+    The relative loss, 1 - arm / reference, is computed from the mean log ratio over pairs, or from
+    the difference between mean logarithms of unpaired runs. Returns None for fewer than two pairs
+    or fewer than two runs of an arm.
 
     Args:
+        table: scores of the study.
         pair: (arm, reference).
+        values: scores or speeds, keyed by (arm, seed).
+        metric: `SPEED` for speeds, or the metric of the scores.
+        budget: maximum allowed cost, or None for no limit.
     """
     study, sampled = table.results.study, table.sampling(pair[0])
     seeds = tuple(seed for seed in sampled.seeds if all((arm, seed) in values for arm in pair))
@@ -143,11 +146,12 @@ def _lost(log_ratio: float) -> float:
 
 
 def budget_state(n: int, bounds: Interval, budget: float | None) -> BudgetState | None:
-    """Return whether a cost is shown to be within or over its budget, or None without a budget.
+    """Return whether a cost is within or over its budget, or None without a budget.
 
     Args:
-        n: number of pairs, or of runs in the smaller arm; fewer than five show nothing.
-        bounds: interval of the cost at level 1 - 2 alpha.
+        n: number of pairs, or of runs in the smaller arm; at least five are needed.
+        bounds: confidence interval of the cost at level 1 - 2 alpha.
+        budget: maximum allowed cost, or None for no limit.
     """
     if budget is None:
         return None

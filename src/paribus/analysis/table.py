@@ -1,10 +1,9 @@
-"""Scores of all finished trials, and which of them count for a contrast.
+"""Scores of all finished trials, and selection of the seeds for each contrast.
 
-Without looks and stages, all seeds count. With looks, the seeds up to the contrast's last look
-count, whatever was trained since; before the first look nothing is compared. An endpoint
-resolved at a look keeps that look's seeds, and so its rejection (Maurer and Bretz 2013), even
-if the contrast continues for another endpoint or for events. With a second stage, the seeds of
-both stages count.
+With interim analyses (looks), a contrast includes the seeds up to its last look, even if more seeds
+have been trained. An endpoint that was resolved at a look keeps the seeds of that look, and so its
+rejection (Maurer and Bretz 2013), even if the contrast continues for other reasons. Without looks,
+all seeds are included, also those of a second stage.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Sampling:
-    """The seeds that count for one contrast.
+    """Seeds that are included in the analysis of one contrast.
 
     Attributes:
-        seeds: the seeds that count.
-        look: the number of the last look at the contrast, from 1; 0 before the first look, None
-            without a plan of looks.
-        decision: the decision at that look, or "" without a plan.
-        stage_seeds: the seeds of the first stage; None if there is only one.
+        seeds: the included seeds.
+        look: 1-based number of the last look at the contrast; 0 before the first look, and None
+            without interim analyses.
+        decision: decision at that look, or "" without interim analyses.
+        stage_seeds: seeds of the first stage; None for a study with one stage.
     """
 
     study: Study = field(repr=False)
@@ -52,11 +51,11 @@ class Sampling:
 
     @property
     def is_open(self) -> bool:
-        """True if the contrast continues to another look."""
+        """True if the contrast has not been stopped at a look."""
         return self.decision in ("", GOES_ON)
 
     def design(self, seeds: Collection[int]) -> Design:
-        """Return the look or stages by which pairs at `seeds` were sampled, or None.
+        """Return the sequential or two-stage design for pairs at `seeds`, or None without one.
 
         Args:
             seeds: a subset of `self.seeds`.
@@ -68,10 +67,10 @@ class Sampling:
         return OneLook(plan, self.look - 1) if plan and self.look else None
 
     def why_not(self, seeds: Collection[int]) -> str:
-        """Return why pairs at these seeds cannot be tested, or "" if they can."""
+        """Return why pairs at these seeds cannot be tested, or "" if they can be."""
         if self.look == 0:
             assert self.study.plan is not None
-            return f"the first look, at {self.study.plan.looks[0]} seeds, has not been taken"
+            return f"the first look, at {self.study.plan.looks[0]} seeds, is not complete"
         n, where = len(seeds), ""
         if self.stage_seeds is not None:
             first = self._in_first_stage(seeds)
@@ -86,11 +85,14 @@ class Sampling:
 def sampling_of(
     study: Study, looks: Sequence[dict[str, Any]], arm: str, metric: str | None = None
 ) -> Sampling:
-    """Return the seeds that count for a contrast after these looks.
+    """Return the seeds that are included in a contrast after the completed looks.
 
     Args:
-        metric: an endpoint, which may have been resolved at an earlier look; by default the
-            contrast as a whole.
+        study: the study.
+        looks: records of the completed looks.
+        arm: arm of the contrast.
+        metric: an endpoint, which may have been resolved at an earlier look than the contrast; None
+            for the contrast as a whole.
     """
     if study.plan is None:
         first = study.seeds[: study.stages[0]] if study.stages else None
@@ -106,22 +108,22 @@ def sampling_of(
 
 
 def plan_of(study: Study) -> Looks | None:
-    """Return the study's plan of looks, or None if it has none."""
+    """Return the study's group-sequential design, or None without interim analyses."""
     return None if study.plan is None else Looks(study.plan.looks)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Scores of all finished trials, and their training events.
+    """Scores and training events of all finished trials.
 
     Attributes:
-        metrics: every metric of `values` by name; the accuracy on a task is `task_accuracy/task`.
-        values: {(arm, seed, metric): value}, NaN if a trial has no value.
-        events: {(arm, seed): divergence and spikes} of every finished trial that did not fail.
-        looks: records of the looks taken so far; () without a plan of looks.
-        controls: controls between arms, checked on these trials.
-        tuning: the table of the tuning trials; None if nothing was tuned.
-        lost: {(arm, seed): reason} for trials that diverged or failed, and cannot be compared.
+        metrics: metric definitions, keyed by name, including `task_accuracy/<task>`.
+        values: scores, keyed by (arm, seed, metric); NaN for missing scores.
+        events: divergence and loss spikes of finished trials, keyed by (arm, seed).
+        looks: records of completed interim analyses; () if none are planned.
+        controls: results of all checks that arms differ only in their declared settings.
+        tuning: table of the tuning study; None without tuning.
+        lost: reasons why trials diverged or failed, keyed by (arm, seed).
     """
 
     results: Results
@@ -135,7 +137,7 @@ class Table:
 
     @classmethod
     def of(cls, results: Results) -> Table:
-        """Build the table of a study's finished trials."""
+        """Build a table from the results of a study."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
         tasks = {}
         for trial, answered in results.trial_accuracy.items():
@@ -175,15 +177,15 @@ class Table:
         return cls(results, metrics, values, events, results.looks, controls, tuning, lost)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
-        """Return the seeds that count for an arm's contrast, or for one of its endpoints."""
+        """Return the seeds that are included in an arm's contrast, or in one of its endpoints."""
         return sampling_of(self.results.study, self.looks, arm, metric)
 
     def broken(self, arm: str) -> list[Control]:
-        """Return controls between `arm` and its reference that did not hold."""
+        """Return the broken controls between `arm` and its reference."""
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:
-        """Return why a trial has no value to compare, or "" if it has one."""
+        """Return why a trial has no comparable value of a metric, or "" if it has one."""
         if why := self.why_diverged(arm, seed):
             return why
         value, declared = self.values[arm, seed, metric], self.metrics.get(metric)
@@ -194,17 +196,19 @@ class Table:
         return ""
 
     def why_diverged(self, arm: str, seed: int) -> str:
-        """Return why a trial failed, diverged or is unfinished, or "" if none applies."""
+        """Return why a trial failed, diverged or is missing, or "" if it finished normally."""
         if (arm, seed) in self.lost or (arm, seed) in self.events:
             return self.lost.get((arm, seed), "")
         is_absent = seed in self.results.study.arm_facts(arm).absent
         return f"{arm} has no such run" if is_absent else f"{arm} is not finished"
 
     def usable(self, arm: str, metric: str, seeds: Sequence[int] | None = None) -> dict[int, float]:
-        """Return {seed: value} for an arm's comparable trials.
+        """Return the comparable values of a metric in an arm, keyed by seed.
 
         Args:
-            seeds: by default all seeds of the study.
+            arm: name of the arm.
+            metric: name of the metric.
+            seeds: seeds to include; None for all seeds of the study.
         """
         return {
             seed: self.values[arm, seed, metric]
@@ -214,6 +218,6 @@ class Table:
 
 
 def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:
-    """Detect divergence and spikes in training losses of shape (T,), by the study's rule."""
+    """Detect divergence and spikes in training losses [T], using the study's criteria."""
     rule = study.stability.model_dump(exclude={"unstable_above"})
     return stability_events(losses, **rule)

@@ -1,11 +1,11 @@
-"""Tuning results: what each arm tried, what was chosen, and how certain the choice is.
+"""Results of hyperparameter tuning: scores, selected values, and the error of the selection.
 
-Every arm gets the candidate with the best mean of the registered metric over the tuning seeds.
-Candidates that diverged on fewer seeds always rank higher; in a tie the first tried wins.
-Along a numeric axis a parabola is fitted to the means of the best candidate and its
-neighbours, against the logarithm of the value. The choice is its vertex, within their range.
-The choice is an estimate, and its error is part of the error of every difference between arms
-(`choice_of`).
+A candidate is a combination of hyperparameter values. For each arm, the candidate with the best
+mean score over the tuning seeds is selected. Candidates that diverged on fewer seeds rank higher,
+and ties are resolved in favour of the first candidate. For a numeric hyperparameter, a parabola is
+then fitted to the best candidate and its neighbours, as a function of the log value, and its vertex
+is selected. The selection is an estimate, so its error is included in the error of every difference
+between arms (`choice_of`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SIDES = {-1: "smallest", 1: "largest"}
 
 @dataclass(frozen=True)
 class Point:
-    """Tuning scores of one arm with one candidate.
+    """Tuning scores of one arm for one candidate.
 
     Attributes:
-        candidate: number of the candidate, from 1.
-        values: score by tuning seed; NaN if the trial diverged.
-        mean: mean score of the trials that did not diverge; NaN if all diverged.
-        chosen: whether the candidate is the arm's best.
+        candidate: 1-based number of the candidate.
+        values: score for each tuning seed, or NaN if the trial diverged.
+        mean: mean score of the trials that did not diverge, or NaN if all diverged.
+        chosen: whether this is the arm's best candidate.
     """
 
     arm: str
@@ -60,7 +60,7 @@ class Point:
 
     @property
     def n_diverged(self) -> int:
-        """Number of tuning seeds on which the candidate diverged."""
+        """Number of diverged tuning trials."""
         return sum(not math.isfinite(value) for value in self.values.values())
 
 
@@ -70,11 +70,11 @@ class Tuned:
 
     Attributes:
         metric: the metric that selects candidates.
-        candidates: all candidates, in order; the first has number 1.
-        points: the points of all arms, arm by arm, in the order of the candidates.
-        chosen: {arm: chosen values}, either the best candidate's or, if the study registers
-            that, those at the fitted vertex.
-        caveats: {arm: warnings about its choice}.
+        candidates: all candidates, in order.
+        points: tuning scores, ordered by arm and candidate.
+        chosen: selected hyperparameters, keyed by arm. The values are those of the best candidate,
+            or those at the vertex of the fitted parabola.
+        caveats: warnings about the selection, keyed by arm.
     """
 
     metric: Metric = field(repr=False)
@@ -84,30 +84,30 @@ class Tuned:
     caveats: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, arm: str) -> list[Point]:
-        """Return the points of `arm`, in the order of the candidates."""
+        """Return the tuning scores of `arm`, ordered by candidate."""
         return [point for point in self.points if point.arm == arm]
 
     def best(self, arm: str) -> Point:
-        """Return the best point of `arm`."""
+        """Return the tuning scores of the best candidate of `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
 
     def scores(self, arm: str) -> np.ndarray:
-        """Return an arm's scores, [candidates, seeds]."""
+        """Return an arm's scores as an array [candidates, seeds]."""
         return np.array([list(point.values.values()) for point in self.of(arm)])
 
     def losses(self, arm: str) -> np.ndarray:
-        """Return an arm's scores, [candidates, seeds], negated if higher is better."""
+        """Return an arm's scores as an array [candidates, seeds], negated if higher is better."""
         return lower_is_better(self.metric, self.scores(arm))
 
     def values_of(self, point: Point) -> Candidate:
-        """Return the candidate values with which a point was trained."""
+        """Return the hyperparameter values to which `point` belongs."""
         return self.candidates[point.candidate - 1]
 
     def extremes(self, arm: str, reference: str) -> tuple[float, float] | None:
-        """Return an arm's smallest and largest mean change from its reference over candidates.
+        """Return the range over candidates of the mean difference between arm and reference.
 
-        Each change is from the reference to the arm at the same candidate, averaged over seeds
-        on which neither diverged. Returns None if there are no such seeds.
+        Differences are averaged over the seeds on which neither arm diverged. Returns
+        (minimum, maximum), or None if no such seeds exist.
         """
         compared = np.vectorize(self.metric.compared, otypes=[float])
         changes = finite_means(compared(self.scores(arm)) - compared(self.scores(reference)))
@@ -116,15 +116,15 @@ class Tuned:
 
 
 def lower_is_better(metric: Metric, scores: np.ndarray) -> np.ndarray:
-    """Return the scores, negated if higher is better."""
+    """Return `scores`, negated if higher is better."""
     return -scores if metric.better == "higher" else scores
 
 
 def vertex_key(tuned: Tuned) -> str | None:
-    """Return the key along which parabolas are fitted, or None if none exists.
+    """Return the key of the hyperparameter to which parabolas are fitted, or None for none.
 
-    This is the learning rate or, without one, the first key whose values are positive and not all
-    integers. If several keys are tuned, they must form a full grid.
+    This is the learning rate, or else the first key with positive values that are not all integers.
+    If several keys are tuned, the candidates must form a full grid.
     """
     keys = list(tuned.candidates[0])
     sizes = [len({str(candidate[key]) for candidate in tuned.candidates}) for key in keys]
@@ -142,15 +142,14 @@ def vertex_key(tuned: Tuned) -> str | None:
 
 
 def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
-    """Return the windows of three candidates to which parabolas are fitted, as (rows, log values).
+    """Return windows of three candidates for fitting parabolas, as (rows, log values).
 
-    A window is the best row and its two neighbours along `vertex_key`, ascending. The first
-    window has the chosen values of all other keys. One window follows for each other combination
-    of their values.
+    A window contains the best row and its two neighbours along `vertex_key`, in ascending order.
+    There is one window for each combination of the other keys' values; the first window has their
+    selected values.
 
-    If the best value is at the edge, both neighbours are on one side. A candidate that
-    diverged on a seed is not a neighbour. Returns [] if no three adjacent candidates have the
-    chosen values of the other keys.
+    If the best value is the smallest or largest, both neighbours are on the same side. Candidates
+    that diverged on any seed are skipped. Returns [] if the first window does not exist.
     """
     key, losses, candidates = vertex_key(tuned), tuned.losses(arm), tuned.candidates
     rows_by_others: dict[tuple[tuple[str, Value], ...], list[int]] = {}
@@ -175,25 +174,25 @@ def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
 
 
 def tuned_before(table: Table) -> Tuned | None:
-    """Return the tuning results of the study in `table`, or None if nothing was tuned."""
+    """Return the tuning results of the study in `table`, or None without tuning."""
     return None if table.tuning is None else tuned_in(table.results.study, table.tuning)
 
 
 def tuned_in(study: Study, table: Table) -> Tuned:
-    """Return the tuning results of a study, computed from the tuning trials in `table`.
+    """Compute the tuning results of a study from the tuning trials in `table`.
 
-    Raises ParibusError if the trials belong to another plan, or if a trial is not finished.
+    Raises ParibusError if the trials belong to another tuning plan, or if a trial is unfinished.
     """
     tuning, results = tuning_of(study), table.results
     if tuning_study(study).digest != results.study.digest:
         raise ParibusError(
-            f"{results.path} holds tuning trials of another plan; restore it, or "
-            "choose another folder with --results"
+            f"{results.path} contains the trials of another tuning plan; restore the folder, or "
+            "choose another one with --results"
         )
     if results.unfinished:
         raise ParibusError(
             f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, but "
-            "arms must be tuned at equal cost; run the study again to continue"
+            "all arms need the same tuning budget; run the study again to continue"
         )
     points, metric = [], results.metrics[tuning.select]
     for arm in study.arms:
@@ -220,29 +219,31 @@ def _chosen(study: Study, tuned: Tuned, arm: str) -> Candidate:
 
 
 def _caveats(tuned: Tuned, arm: str) -> Iterator[str]:
-    """Yield warnings about the choice of values for `arm`."""
+    """Yield warnings about the selected hyperparameters of `arm`."""
     best = tuned.best(arm)
     values = tuned.values_of(best)
     if lost := best.n_diverged:
         yield (
-            f"every value tried diverged on a tuning seed; the best diverged on {lost} of "
-            f"{len(best.values)}"
+            f"every candidate diverged on at least one tuning seed; the best one diverged on "
+            f"{lost} of {len(best.values)}"
         )
     outermost = [
         f"the {SIDES[side]} value tried ({values_text({key: values[key]})})"
         for key, side in open_edges(tuned.candidates, values)
     ]
     if outermost:
-        yield f"the best is {' and '.join(outermost)}, so a better one may lie beyond"
+        yield f"the best is {' and '.join(outermost)}, so a better one may lie outside the grid"
 
 
 def tuning_record(study: Study, results: Results) -> dict[str, Any]:
-    """Return the content of tuning.json: every trial, and the values chosen for each arm.
+    """Return the content of tuning.json: all tuning scores, and the selected hyperparameters.
 
     Args:
-        results: results of the tuning trials.
+        study: the tuned study.
+        results: results of the tuning study.
 
-    Raises ParibusError for the same reasons as `tuned_in`.
+    Raises:
+        ParibusError: if the trials belong to another tuning plan, or if a trial is unfinished.
     """
     tuning, tuned = tuning_of(study), tuned_in(study, Table.of(results))
     return {
@@ -269,37 +270,36 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
 
 
 def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
-    """Return {arm: chosen values} from the content of tuning.json."""
+    """Return the selected hyperparameters from the content of tuning.json, keyed by arm."""
     return {arm: choice["values"] for arm, choice in record["chosen"].items()}
 
 
 def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
-    """Return how the arms' values contradict the tuning trials, or "" if they do not."""
+    """Return why the arms' hyperparameters contradict the tuning trials, or "" if they agree."""
     if study.tuning is None or not study.tuning.chosen:
         return ""
     if tuned is None:
-        return "the tuning trials that chose the arms' values are missing"
+        return "the trials of the tuning study are missing"
     for arm, values in study.tuning.chosen.items():
         if not agree(values, best := tuned.chosen.get(arm, {})):
             chosen = values_text(best) or "nothing"
-            return f"{arm} has {values_text(values)}, but the tuning trials choose {chosen}"
+            return f"{arm} has {values_text(values)}, but the tuning trials select {chosen}"
     return ""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Error that tuning the arms' values adds to a difference between arms.
+    """Contribution of hyperparameter selection to the error of a difference between arms.
 
     Attributes:
-        how: "vertex" or "redrawn" (see `paribus.statistics.choice`), or "" if the error is
-            unknown.
-        error: SD of the difference due to the choice, in the unit in which the endpoint is
-            compared; 0 if unknown. It contains `lack_of_fit`, unless the study was registered
-            without it.
+        how: method of estimation, "vertex" or "redrawn" (see `paribus.statistics.choice`), or ""
+            if the error is unknown.
+        error: standard error due to the selection, in the unit in which the endpoint is compared;
+            0 if unknown. It includes `lack_of_fit` if the study is registered to do so.
         included: whether the test includes `error`.
         why_not: why the error is unknown, or "" if it is known.
-        lack_of_fit: SD of the difference because loss curves are not parabolas; 0 if no
-            parabola was fitted.
+        lack_of_fit: standard error due to loss curves that are not parabolas; 0 if no parabola was
+            fitted.
     """
 
     how: str
@@ -312,14 +312,16 @@ class Choice:
 def choice_of(
     table: Table, tuned: Tuned | None, weights: Mapping[str, float], metric: str
 ) -> Choice | None:
-    """Return the error that tuning adds to a weighted sum over arms, or None without tuning.
+    """Return the error of a difference between arms due to tuning, or None without tuning.
 
-    For a metric that the tuning trials did not measure, such as the loss on a sealed text, the
-    error of the selection metric is used if both have the same unit.
+    If the tuning trials did not measure the metric, such as a loss on test text, the selection
+    metric is used instead, provided that both have the same unit.
 
     Args:
-        weights: weight of each arm in the sum.
-        metric: the endpoint that is summed.
+        table: scores of the study.
+        tuned: tuning results of the study.
+        weights: weight of each arm in the difference.
+        metric: name of the compared metric.
     """
     study, tuning = table.results.study, table.tuning
     if study.tuning is None or tuned is None or tuning is None:
@@ -368,10 +370,10 @@ def choice_of(
 
 
 def _fits_parabolas(study: Study) -> bool:
-    """Return whether each arm's value is the vertex of a fitted parabola.
+    """Return whether hyperparameters are selected at the vertex of a fitted parabola.
 
-    With fewer than three tuning seeds, this requires that the error includes lack of fit;
-    `benchmarks/few_tuning_seeds.py` measures the error rates.
+    With fewer than three tuning seeds, this requires that the error includes lack of fit (see
+    `benchmarks/few_tuning_seeds.py` for error rates).
     """
     assert study.tuning is not None
     is_enough = len(study.tuning.seeds) >= LEAST_TUNING_SEEDS
@@ -381,9 +383,9 @@ def _fits_parabolas(study: Study) -> bool:
 
 
 def _sd_of_runs(table: Table, arms: Iterable[str], metric: str) -> float | None:
-    """Return the SD over seeds of the judged runs, pooled over arms.
+    """Return the SD of a metric over the study's seeds, pooled over arms.
 
-    Returns None if an arm has fewer than two runs.
+    Returns None if an arm has fewer than two usable trials.
     """
     values = [list(table.usable(arm, metric).values()) for arm in arms]
     if min(map(len, values)) < 2:
@@ -392,10 +394,9 @@ def _sd_of_runs(table: Table, arms: Iterable[str], metric: str) -> float | None:
 
 
 def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> list[TunedArm]:
-    """Return the scores to which each of an arm's parabolas is fitted.
+    """Return the tuning scores for each of an arm's parabolas, in the order of `windows`.
 
-    The first parabola is that at the chosen values of the other keys. Returns [] if it cannot be
-    fitted.
+    Returns [] if the first parabola cannot be fitted.
     """
     tuned_arms = []
     for rows, x in windows(tuned, arm):
@@ -409,10 +410,9 @@ def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> li
 
 
 def _judged(tuning: Table, tuned: Tuned, arm: str, declared: Metric, read: str) -> np.ndarray:
-    """Return an endpoint's tuning scores, [candidates, T], NaN for diverged trials.
+    """Return an endpoint's tuning scores, [candidates, T], with NaN for diverged trials.
 
-    Args:
-        read: name of the metric whose recorded values are used.
+    T is the number of tuning seeds. `read` is the name of the metric whose values are used.
     """
     chose, seeds = tuned.losses(arm), list(tuned.points[0].values)
     names = [candidate_arm(arm, row + 1) for row in range(len(chose))]

@@ -1,4 +1,4 @@
-"""Records of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
+"""Results folders of studies: layout, atomic writes, integrity checks, and tidy tables."""
 
 from paribus.results.archive import archive
 from paribus.results.controls import Control, check_controls

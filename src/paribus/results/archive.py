@@ -1,11 +1,11 @@
-"""Copies of results folders without weights, small enough for a repository.
+"""Compact copies of results folders, without model weights.
 
 <archive>/
-  study.json, registration.json ...   the records at the top level, as they are
+  study.json, registration.json ...   unchanged copies of the top-level records
   records.tar.xz                      all other records (`paribus.results.store`)
 
-Every command can read such a folder. The manifests are unchanged, so its root digest is that of the
-original folder. Files that `paribus report` can re-create (analysis and page) are not copied.
+Every command that reads results accepts an archive. The root digest equals that of the original
+folder. Files that `paribus report` can re-create (analysis.json, page) are not copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = (".json", ".parquet")  # of files at the top level
 def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[str]) -> Path:
     """Copy a results folder without its weights to the new folder `out`, and return its path.
 
-    Raises ParibusError if a record was changed after it was sealed, or `out` exists.
+    Raises ParibusError if a record differs from its digest in the manifest, or if `out` exists.
     """
     loaded = results if isinstance(results, Results) else load_results(results)
     folder, target = ResultsFolder(loaded.path), Path(out)

@@ -1,10 +1,9 @@
-"""Controls between arms: whether everything else was equal, checked from the records.
+"""Controls: checks that two arms differ only in the settings that the arm overrides.
 
-For every arm, its reference and every seed that both have finished, each check that the trainer
-declares compares the two trials. A difference that the arm declares is `declared`. A control
-without records is `not proven`. Any other difference is `broken`, and a contrast with a broken
-control is not analysed. For an arm with custom code, the control `repeatable` is `not proven` until
-some of its steps have been trained again.
+Each check compares the records of an arm and its reference at every seed that both have finished. A
+difference is `declared` if the arm's overrides explain it, and `broken` otherwise; a contrast with
+a broken control is not analysed. A control without records is `not proven`. For custom code, the
+control `repeatable` is `not proven` until some training steps have been repeated.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from paribus.study.trainer import STACKED
 
 State = Literal["held", "declared", "broken", "not proven"]
 Finding = tuple[State, str]
-"""State of a control for one pair, and a description of the observation."""
+"""State of a control for one pair of trials, and a description of the evidence."""
 Declared = Mapping[str, Any]
-"""Differences of an arm from its reference, by dotted key."""
+"""Settings that an arm changes relative to its reference, keyed by dotted name."""
 
 WORST: tuple[State, ...] = ("broken", "not proven", "declared", "held")
 SIGNS: dict[State, str] = {"held": "✓", "declared": "~", "not proven": "?", "broken": "✗"}
@@ -31,7 +30,7 @@ MOST_TEXTS = 2  # findings of one control that are shown
 
 @dataclass(frozen=True)
 class Evidence:
-    """Records of one trial that checks compare. Subclasses add records to trial.json."""
+    """Records of one trial, as input to checks; subclasses add records besides trial.json."""
 
     arm: str
     seed: int
@@ -39,17 +38,17 @@ class Evidence:
 
     @property
     def label(self) -> str:
-        """Label `<arm>/seed-<seed>` in findings."""
+        """Display label of the trial, `<arm>/seed-<seed>`."""
         return f"{self.arm}/seed-{self.seed}"
 
 
 @dataclass(frozen=True)
 class Control:
-    """Result of a control for `arm` and `reference`, over all seeds that both have.
+    """Result of one control for an arm and its reference, over all seeds that both finished.
 
     Attributes:
-        detail: the evidence, and the number of pairs. If it begins with a count, such as `24 of
-            28 parameters`, the control holds only for these.
+        detail: description of the evidence and the number of pairs. If it begins with a count, such
+            as `24 of 28 parameters`, the control covers only these.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Control:
 
     @property
     def sign(self) -> str:
-        """Symbol of the state."""
+        """Symbol that represents the state, such as "✓"."""
         return SIGNS[self.state]
 
 
@@ -70,15 +69,14 @@ Check = Callable[[Any, Any, Declared], Finding]
 
 @dataclass(frozen=True)
 class Checks:
-    """The checks of a trainer's records.
+    """Check functions for the records of one trainer, keyed by control.
 
     Attributes:
-        pairs: checks of two trials with the same seed, by control; they return None if the study
-            has no such control.
-        across: checks of any two trials of the study, by control; they return None if nothing
-            differs.
-        of_arm: names of the checks in `across` that compare only trials of the same arm.
-        among: checks of all trials of an arm, by control.
+        pairs: checks of two trials with the same seed; they return None if the control does not
+            apply to the study.
+        across: checks of any two trials of the study; they return None if nothing differs.
+        of_arm: keys of `across` whose checks compare only trials of the same arm.
+        among: checks of all trials of an arm.
     """
 
     pairs: Mapping[str, Callable[[Any, Any, Declared], Finding | None]]
@@ -93,13 +91,13 @@ def check_controls(
     checks: Checks,
     repeated: Mapping[str, Mapping[str, Any]],
 ) -> list[Control]:
-    """Return all controls of every contrast that has at least one finished pair.
+    """Check every contrast that has at least one finished pair, and return all controls.
 
     Args:
         study: the study.
-        records: records of its finished trials.
-        checks: the checks of its trainer.
-        repeated: content of repeated.json, by arm.
+        records: records of all finished trials.
+        checks: check functions of the study's trainer.
+        repeated: entries of repeated.json, keyed by arm.
     """
     by_trial = {(record.arm, record.seed): record for record in records}
     across = _across_seeds(list(by_trial.values()), checks)
@@ -144,10 +142,10 @@ def _repeatable(arm: str, repeated: Mapping[str, Any] | None) -> Labelled:
 
 
 def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled]]:
-    """Return differences between any two trials of the study, keyed by control.
+    """Compare each trial with the first one, and return all differences, keyed by control.
 
-    These checks are weaker than those of pairs: seeds may use different processors, as long as both
-    trials of a pair use the same one.
+    These checks are weaker than checks of pairs, because pairs may use different processors if
+    both trials of a pair use the same one.
     """
     findings: dict[str, list[Labelled]] = {name: [] for name in checks.across}
     first_of: dict[str, Any] = {}
@@ -162,7 +160,7 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 
 def _summarise(findings: list[Labelled]) -> Finding:
-    """Return the worst state, and a text with its findings and the number of seeds."""
+    """Return the worst state, and a text that summarises its findings and affected seeds."""
     states = {finding[1] for finding in findings}
     state: State = next(state for state in WORST if state in states)
     worst = [(label, text) for label, finding_state, text in findings if finding_state == state]
@@ -185,7 +183,7 @@ def _seeds(labels: Iterable[str]) -> int:
 
 
 def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Check that the settings of two trials differ exactly in the keys that the arm declares."""
+    """Check that the settings of two trials differ in exactly the keys that the arm overrides."""
     differing = changes(reference.trial["setting"], own.trial["setting"])
     undeclared = sorted(differing.keys() - declared.keys())
     if undeclared:
@@ -197,11 +195,11 @@ def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
 
 
 def evidence(name: str, keys: tuple[str, ...]) -> Check:
-    """Return a check that the recorded evidence of a control is equal in both trials.
+    """Return a function that checks whether both trials recorded the same value for a control.
 
     Args:
         name: name of the control.
-        keys: prefixes of study keys. An arm that sets such a key declares a difference.
+        keys: prefixes of study keys; a difference is declared if the arm overrides one of them.
     """
 
     def check(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
@@ -217,12 +215,12 @@ def evidence(name: str, keys: tuple[str, ...]) -> Check:
 
 
 def not_recorded(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Return "not proven", because no record shows whether the two trials were equal."""
+    """Return "not proven" as the state of a control without records."""
     return "not proven", "not recorded"
 
 
 def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Compare the logged steps of two runs; logs prove nothing, so the state is "not proven"."""
+    """Compare the logged numbers of steps of two runs; logs alone are "not proven"."""
     ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, reference))
     if ours is None or theirs is None:
         return "not proven", "not recorded"
@@ -230,6 +228,6 @@ def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding
 
 
 def declared_by(declared: Declared, *prefixes: str) -> State:
-    """Return "declared" if the arm sets a key with one of the prefixes, else "broken"."""
+    """Return "declared" if the arm overrides a key with one of the prefixes, else "broken"."""
     is_declared = bool(prefixes) and any(key.startswith(prefixes) for key in declared)
     return "declared" if is_declared else "broken"

@@ -1,16 +1,14 @@
-"""Held-out loss of a trial during training, against tokens, FLOPs and seconds.
+"""Held-out loss curves of trials, as a function of tokens, FLOPs or seconds.
 
-Two numbers are computed from each trial's curve. The first is the budget to a registered target
-(`evaluation.target`). A trial that never reaches the target counts with its whole budget, so no
-trial is excluded. The compared value is min(budget to the target, budget), as in restricted mean
-survival times (Royston & Parmar 2013, BMC Med Res Methodol 13:152), with the smaller budget of a
-pair for both of its trials.
+Two statistics are computed from each curve. The first is the budget to a registered target loss
+(`evaluation.target`): min(budget to the target, total budget), as in restricted mean survival times
+(Royston & Parmar 2013, BMC Med Res Methodol 13:152). The total budget is the smaller one of both
+trials of a pair. No trial is excluded for missing the target.
 
-The second is the speed-up at equal loss, which needs no target. Each pair is compared at the
-loss that both trials reach: the higher of their final losses. Nothing is censored, and swapping
-the arms turns s into 1 / s. If the reference's final loss were the target, every trial that ends
-above it would be censored and every other trial would be ahead, which would show a difference
-where there is none.
+The second is the speed-up at equal loss, which needs no target. Each pair is compared at the higher
+of its two final losses, which both trials reach, so nothing is censored, and swapping the arms
+inverts the ratio. The reference's final loss is not used as a target because this would be biased:
+trials that end above it would be censored, and all others would count as faster.
 """
 
 from __future__ import annotations
@@ -37,16 +35,16 @@ AXES: tuple[Axis, ...] = get_args(Axis)
 
 @dataclass(frozen=True)
 class LossCurve:
-    """One trial's curve of P points, from before its first step to its last.
+    """Held-out loss curve of one trial with P points, from step 0 to the last step.
 
     Attributes:
-        step: [P] steps done.
-        tokens: [P] tokens trained on.
-        flops: [P] floating-point operations of matrix products; None if not counted.
-        seconds: [P] seconds of training, from the speed that was measured with arms taking turns;
-            None if it has not been measured.
-        loss: [P] nats per token of the first `predicted` held-out tokens; NaN if not finite.
-        predicted: number of held-out tokens that are scored at each point.
+        step: [P] number of completed training steps.
+        tokens: [P] number of training tokens.
+        flops: [P] FLOPs of matrix products; None if they were not counted.
+        seconds: [P] training time, computed from the separately measured training speed; None if
+            the speed was not measured.
+        loss: [P] held-out loss in nats per token; NaN if not finite.
+        predicted: number of held-out tokens over which the loss is averaged.
     """
 
     step: np.ndarray
@@ -57,19 +55,19 @@ class LossCurve:
     predicted: int
 
     def along(self, axis: Axis) -> np.ndarray | None:
-        """Return the budget spent at each point, [P], or None if it is unknown."""
+        """Return the cumulative budget at each point, [P], or None if it is unknown."""
         return getattr(self, axis)
 
     @property
     def final(self) -> float:
-        """The loss after the last step."""
+        """Held-out loss after the last step, in nats per token."""
         return float(self.loss[-1])
 
     def spent_at(self, loss: float, axis: Axis) -> float:
-        """Return the budget spent when the curve first reaches `loss` or falls below it.
+        """Return the budget at which the curve first reaches `loss`, by linear interpolation.
 
-        The loss is interpolated linearly between points. The result is infinite if no point is
-        that low, and NaN if the budget is unknown. A non-finite point counts as above any loss.
+        The result is inf if the curve never reaches `loss`, and NaN if the budget is unknown.
+        Non-finite points count as infinitely high.
         """
         spent = self.along(axis)
         if spent is None:
@@ -85,9 +83,9 @@ class LossCurve:
         return float(spent[i - 1] + share * (spent[i] - spent[i - 1]))
 
     def loss_at(self, spent: np.ndarray, axis: Axis) -> np.ndarray:
-        """Return the loss at each budget in `spent`, interpolated linearly between points.
+        """Return the linearly interpolated loss at each budget in `spent`.
 
-        It is NaN outside the curve, and next to a point that is not finite.
+        The result is NaN outside the range of the curve and next to non-finite points.
         """
         at = self.along(axis)
         if at is None:
@@ -101,14 +99,14 @@ def read_curves(
     records: Mapping[Trial, Mapping[str, Any]],
     turns: Turns,
 ) -> dict[Trial, LossCurve]:
-    """Return the curves of all trials that measured one.
+    """Read the held-out loss curves of all trials that recorded one.
 
     Args:
         study: the study.
         finished: folders of the finished trials.
-        records: trial.json of each trial.
-        turns: speeds that were measured with arms taking turns on an otherwise idle machine, from
-            which seconds are computed.
+        records: content of trial.json, keyed by trial.
+        turns: training speeds from the interleaved timing of arms (throughput.parquet), from which
+            seconds are computed.
     """
     curves = {}
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
@@ -163,10 +161,10 @@ ROUNDING = 1e-9  # of a budget: ends that are so near are one
 
 
 def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
-    """Return the speed-up at equal loss: the reference's budget divided by the arm's.
+    """Return the reference's budget divided by the arm's budget to reach the same loss.
 
     The loss is the higher of the two final losses. The result is NaN if a final loss is not finite
-    or not below the first loss.
+    or was already reached before the first step.
     """
     if not math.isfinite(ours.final + theirs.final):
         return math.nan
@@ -178,16 +176,15 @@ def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
 def spent_to(
     target: float, axis: Axis, curves: Sequence[LossCurve], place: int
 ) -> tuple[float, bool]:
-    """Return the budget that a trial needs to reach `target`, and whether it never reaches it.
+    """Return the budget that a trial needs to reach `target`, and whether it is censored.
 
-    The budget is at most the smaller budget of the pair, because beyond that only one of its trials
-    was trained.
+    The budget is censored at the smaller total budget of the pair.
 
     Args:
-        target: the loss to reach.
+        target: the loss to reach, in nats per token.
         axis: kind of budget.
         curves: curves of both trials of the pair.
-        place: index in `curves` of the trial.
+        place: index of the trial in `curves`.
     """
     known = (curve.along(axis) for curve in curves)
     budget = min(float(spent[-1]) for spent in known if spent is not None)
@@ -197,14 +194,14 @@ def spent_to(
 
 
 def target_axis(metric: str) -> Axis | None:
-    """Return the axis of `metric` if it is a budget to the target, else None."""
+    """Return the budget axis of a metric such as `tokens_to_target`, or None for other metrics."""
     return next((axis for axis in AXES if TARGETS[axis].name == metric), None)
 
 
 def curve_values(
     study: Study, curves: Mapping[Trial, LossCurve], arm: str, seed: int
 ) -> dict[str, float]:
-    """Return a trial's values of the curve metrics, keyed by `Metric.key`."""
+    """Return the finite values of a trial's curve metrics, keyed by `Metric.key`."""
     curve, target = curves.get((arm, seed)), study.facts.target
     if curve is None:
         return {}

@@ -1,7 +1,7 @@
-"""A second stage: new seeds for a finished study, registered before they run.
+"""Second stage of a finished study: additional seeds that are registered before they run.
 
-`paribus extend` writes a registration that supersedes the first one and records its digest. The
-weights of both stages are fixed by the first registration, so they cannot depend on its results.
+`paribus extend` replaces the registration with a new one that records the digest of the first. The
+weights of both stages are fixed by the first registration, so they cannot depend on any result.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ LEAST_SEEDS = 2  # of a stage: inference needs two pairs
 
 
 def extend(path: str | os.PathLike[str], seeds: int) -> Study:
-    """Register a second stage of `seeds` new seeds for the finished study in `path`.
+    """Register a second stage for the finished study in the results folder `path`.
 
-    The new seeds follow the largest existing one. Returns the study with both stages. Raises
-    ParibusError if the study cannot be extended, in which case nothing is written.
+    The `seeds` new seeds are the integers after the largest existing seed. Returns the study with
+    both stages. Raises ParibusError, without writing anything, if the study cannot be extended.
     """
     folder = ResultsFolder(Path(path))
     folder.require_home()
     study = folder.read_study()
     if not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(
-            f"--seeds {seeds} is not a valid number of seeds for a stage; use {LEAST_SEEDS} to "
-            f"{MOST_SEEDS:,}"
+            f"--seeds {seeds} is out of range for a second stage; choose {LEAST_SEEDS} to "
+            f"{MOST_SEEDS:,} seeds"
         )
     with folder.lock():
         registered = read_json(folder.path / FILE)
@@ -55,7 +55,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
 
 
 def extended(study: Study, folder: ResultsFolder) -> Study:
-    """Return `study` with the second stage that is registered in `folder`, if any."""
+    """Return `study` with the second stage registered in `folder`, or unchanged if none exists."""
     if study.stages or not folder.exists:
         return study
     registered = folder.read_study()
@@ -65,11 +65,11 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
 
 
 def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> str:
-    """Return why a study cannot be extended and what to do, or "" if it can."""
+    """Return why a study cannot be extended and how to proceed, or "" if it can."""
     if study.stages:
         return "it already has a second stage; start a new study"
     if study.plan is not None:
-        return "it has looks, which spend the whole significance level; start a new study"
+        return "its interim analyses spend the whole significance level; start a new study"
     if len(study.seeds) < LEAST_SEEDS:
         return (
             f"its first stage has {len(study.seeds)} seed, but a stage needs two; start a new study"
@@ -78,10 +78,10 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
     if n_finished < len(study.trials):
         return f"only {n_finished} of {len(study.trials)} trials are finished; run the rest first"
     if registered.get("code") != records_of(study).code():
-        return "another version of paribus trained it; use that version"
+        return "it was trained by another version of paribus; install that version"
     sealed = any("test" in data.get("digests", {}) for data in registered["data"].values())
     if sealed and not folder.has_sealed(TEST):
-        return "its sealed test part has not been evaluated; finish it first with `paribus run`"
+        return "its withheld test split has not been evaluated; finish it with `paribus run` first"
     # The p-values of the stages would share the error of the items, and would not be independent.
     metrics = from_records(registered["metrics"], "the registration")
     for endpoint in study.endpoints:
@@ -90,7 +90,7 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
         if metric.items and measured and study.inference.claims_new_items(metric):
             target = study.inference.target
             return (
-                f"claims about {endpoint.metric} are about {target}, but both stages would use the "
-                "same items; start a new study, or one with inference.target = 'this item set'"
+                f"its results for {endpoint.metric} generalise to {target}, but both stages would "
+                "use the same items and be dependent; start a new study"
             )
     return ""

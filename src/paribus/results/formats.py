@@ -1,4 +1,4 @@
-"""Reading and writing of records: canonical JSON, and Parquet with units."""
+"""Readers and writers for records: canonical JSON, and Parquet tables with units."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a record as canonical JSON with a schema number; equal values give equal bytes."""
+    """Write a record as canonical JSON with a schema version; equal values give equal bytes."""
     write_plain_json(path, stamped(value))
 
 
 def write_plain_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
-    """Write canonical JSON without a schema number, for files in a foreign format."""
+    """Write a value as canonical JSON without a schema version."""
     write_bytes(path, canonical_json(value, sort_keys=sort_keys).encode())
 
 
 def write_study(path: Path, study: Study) -> None:
-    """Write study.json, with the arms in the order of the study."""
+    """Write study.json without sorting keys, to preserve the order of arms."""
     write_plain_json(path, stamped(study.model_dump(mode="json")), sort_keys=False)
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON record. Raises ParibusError if it is missing, damaged or of another schema."""
-    missing = f"{path} is missing; restore it, or copy the whole results folder"
+    """Read a JSON record. Raises ParibusError for missing or invalid files or other schemas."""
+    missing = f"{path} is missing; restore it, or copy the complete results folder again"
     return unstamped(untrusted_io.read_json(path, missing=missing), str(path))
 
 
@@ -64,9 +64,9 @@ def read_as(model: type[Model], path: Path) -> Model:
 
 
 def as_model(model: type[Model], value: Any, path: Path) -> Model:
-    """Validate a parsed JSON file as `model`.
+    """Validate the parsed content of the JSON file `path` as `model`.
 
-    Raises ParibusError, which names the file, the key and the rule, if it is invalid.
+    Raises ParibusError with the file, key and rule if the content is invalid.
     """
     try:
         return model.model_validate(value)
@@ -75,19 +75,19 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
 
 
 def read_seals(path: Path) -> dict[str, str]:
-    """Return the digests in a manifest: {record name: SHA-256}."""
+    """Read a manifest, and return its digests as {file name: SHA-256}."""
     return read_as(RootModel[dict[str, str]], path).root
 
 
 def seal_problem(path: Path, digest: str) -> str:
-    """Return why a record contradicts its sealed digest, or "" if it does not."""
+    """Return why a file does not match its digest in the manifest, or "" if it matches."""
     if not is_regular(path):
         return f"{path.name} is missing"
     return "" if file_digest(path) == digest else f"{path.name} was changed after it was written"
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a table as Parquet, including the units in the metadata of its fields."""
+    """Write a table as Parquet, including its metadata and a schema version."""
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: str(SCHEMA)})
     sink = pa.BufferOutputStream()
     import pyarrow.parquet
@@ -99,7 +99,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def changed(path: Path, why: object) -> ParibusError:
-    """Return the error for a record that was changed or damaged."""
+    """Return a ParibusError for a record that was changed or damaged."""
     return ParibusError(
         f"{path} was changed or damaged after it was written ({why}); restore it, or delete it and "
         "run again",
@@ -109,7 +109,7 @@ def changed(path: Path, why: object) -> ParibusError:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of Parquet tables at `path`."""
+    """A folder that contains Parquet tables."""
 
     path: Path
 
@@ -120,13 +120,13 @@ class Folder:
         units: Mapping[str, str],
         labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Write columns of equal length to a Parquet file, with NaN as null.
+        """Write columns of equal length to a Parquet file, converting NaN to null.
 
         Args:
             name: name of the file.
-            columns: values by column.
-            units: unit of each column, written as metadata.
-            labels: further metadata of some columns.
+            columns: 1-D arrays of values, keyed by column.
+            units: units keyed by column, stored as field metadata.
+            labels: further field metadata, keyed by column.
         """
         arrays = {key: column(values) for key, values in columns.items()}
         fields = [
@@ -140,7 +140,7 @@ class Folder:
 
         Args:
             name: name of the file.
-            columns: columns to read, of which absent ones are skipped; None reads all.
+            columns: columns to read, ignoring absent ones; None reads all columns.
         """
         import pyarrow.parquet
 
@@ -157,10 +157,10 @@ class Folder:
 
 
 def column(values: np.ndarray) -> pa.Array:
-    """Convert an array [n] of numbers or strings to an Arrow column, with NaN as null.
+    """Convert an array [n] of numbers or strings to an Arrow array, with NaN as null.
 
-    It is built from buffers, because `pyarrow.array` imports pandas if installed, which costs
-    memory in every worker.
+    This avoids `pyarrow.array`, because that imports pandas and increases the memory use of every
+    worker.
     """
     if values.dtype.kind == "U":
         encoded = [word.encode() for word in values.tolist()]

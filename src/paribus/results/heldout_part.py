@@ -1,7 +1,7 @@
-"""Scores of trials on the sealed test part, stored next to their unchanged records.
+"""Scores of trials on the withheld test split, stored separately from the trials' records.
 
-The text is opened once, when every trial of the verdict is finished (`engine.data.open_test`),
-and each trial is evaluated on it. `test.json` seals these scores, which the verdict then uses.
+The test split is read once, after all trials have finished (`engine.data.open_test`), and every
+trial is evaluated on it. The verdict then uses these scores, whose digests are in `test.json`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Tested = dict[tuple[str, int], TrialFolder]
 
 
 def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
-    """Return the folder of a trial's results on the test part, which may not exist yet."""
+    """Return the folder for a trial's test scores, which may not exist yet."""
     return TrialFolder(folder.records / FOLDER / arm / f"seed-{seed}", arm, seed)
 
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
-    """Return whether the current weights of a trial were evaluated on the test part.
+    """Return whether the current weights of a trial were evaluated on the test split.
 
-    tested.json is written last, and holds the seal of the trial that was evaluated.
+    tested.json is written last, and contains the manifest digest of the evaluated trial.
     """
     home = heldout_folder(folder, trial.arm, trial.seed)
     return is_regular(home.path / FILES[0]) and home.read_json(FILES[0])["trial"] == trial.seal
 
 
 def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
-    """Write and seal test.json: the digests of every trial's files."""
+    """Write test.json, which contains the digests of all test scores."""
     sealed = {}
     for trial in trials:
         home = heldout_folder(folder, trial.arm, trial.seed)
@@ -46,9 +46,9 @@ def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
 
 
 def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:
-    """Return the folders of trials' test scores, keyed by (arm, seed).
+    """Return the folders of all verified test scores, keyed by (arm, seed).
 
-    Returns {} before the test part is opened. Raises ParibusError if a record was changed.
+    Returns {} before the test split is read. Raises ParibusError if a file was changed.
     """
     sealed, tested = folder.read_sealed(TEST).get("trials", {}), {}
     for trial in finished:
@@ -57,15 +57,15 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
         home = heldout_folder(folder, trial.arm, trial.seed)
         for name, digest in sealed[trial.label].items():
             if problem := seal_problem(home.path / name, digest):
-                raise home.error(f"{problem} (scores on the test part)")
+                raise home.error(f"{problem} (scores on the test split)")
         if not is_tested(folder, trial):
-            raise home.error("its scores on the test part belong to other weights")
+            raise home.error("its scores on the test split were computed with other weights")
         tested[trial.arm, trial.seed] = home
     return tested
 
 
 def on_heldout_part(metrics: Mapping[str, Metric], held: Tested) -> dict[str, Metric]:
-    """Return `metrics` with labels that mark the numbers measured on the test part."""
+    """Return `metrics`, relabelled as test metrics if they were measured on the test split."""
     measured = {name for home in held.values() for name in home.read_json(FILES[0])["scores"]}
     renamed = {}
     for name, metric in metrics.items():

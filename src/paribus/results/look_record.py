@@ -1,8 +1,8 @@
-"""Record of the looks taken so far, and the trials that a study needs next.
+"""Record of completed interim analyses (looks), and selection of the trials needed next.
 
-`looks.json` is sealed and has an entry for each look, in order; entries never change. An entry can
-be recomputed from the trials (`paribus.analysis.looks`), so a run that was killed before it wrote
-an entry writes the same one later.
+`looks.json` is append-only and has one entry per interim analysis, in order. Entries can be
+recomputed from the trials (`paribus.analysis.looks`), so a run that was killed before writing an
+entry writes the same entry when it resumes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Entry = dict[str, Any]
 
 
 def read_looks(folder: ResultsFolder) -> list[Entry]:
-    """Return the entries of the looks taken so far.
+    """Return the entries of all completed interim analyses.
 
-    Raises ParibusError if the sealed record was changed.
+    Raises ParibusError if looks.json does not match its digest in the manifest.
     """
     return folder.read_sealed(LOOKS).get("looks", [])
 
 
 def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
-    """Append a look to the record and seal it."""
+    """Append an interim analysis to looks.json, and update its digest in the manifest."""
     folder.seal(LOOKS, {"looks": [*read_looks(folder), entry]})
 
 
 def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
-    """Return the trials that are needed for the next look, given the looks taken so far.
+    """Return the trials that are needed for the next interim analysis.
 
-    Without a plan of looks, these are all trials. An arm is needed as long as its contrast
-    continues, and a reference as long as any contrast with it continues.
+    Without interim analyses, return all trials. An arm is needed until its contrast has stopped,
+    and a reference until all contrasts with it have stopped.
     """
     if study.plan is None:
         return study.trials
@@ -56,7 +56,7 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
 
 
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
-    """Return the index of the look at which an arm's contrast stopped, or else of its next look."""
+    """Return the index of the look at which an arm's contrast stopped, or of its next look."""
     assert study.plan is not None
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm]["decision"] != GOES_ON:
@@ -67,7 +67,7 @@ def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
 def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
     """Return the index of the look that resolved an endpoint of an arm's contrast, or None.
 
-    A resolved endpoint stays resolved, even if the contrast continues because of another endpoint.
+    A resolved endpoint is final, even if the contrast continues because of another endpoint.
     """
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm].get("endpoints", {}).get(metric, {}).get("resolved"):
@@ -76,7 +76,7 @@ def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
 
 
 def looks_left(study: Study, looks: Sequence[Entry]) -> bool:
-    """Return whether another look will be taken."""
+    """Return whether another interim analysis is due after the completed ones."""
     if study.plan is None or len(looks) == len(study.plan.looks):
         return False
     return not looks or any(c["decision"] == GOES_ON for c in looks[-1]["contrasts"].values())

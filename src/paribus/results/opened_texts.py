@@ -1,8 +1,8 @@
-"""Recording of a study's held-out texts in the ledger, and look-up of their earlier uses.
+"""Ledger entries for a study's held-out texts, and lookup of their earlier uses.
 
-All recorded events follow from the folder's own records (`events_of`). What the ledger said about
-a test text when it was opened is sealed in the folder (`ledger.json`). A verdict uses this sealed
-record, so it is the same wherever it is recomputed.
+The ledger is a log, shared by all studies, of which held-out texts were used. Its events are
+derived from the results folder (`events_of`). Earlier uses of a test text are saved in the folder
+as `ledger.json`, so that a verdict can be reproduced without the ledger.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
 def _first(folder: ResultsFolder) -> Path:
     """Return the path of a folder's first registration.
 
-    Its digest identifies the study, because it does not change when seeds are added.
+    The digest of this file identifies the study, because it is unaffected by added seeds.
     """
     first = folder.path / "registration-1.json"
     return first if is_regular(first) else folder.path / FILE
 
 
 def parts_of(study: Study, registered: Mapping[str, Any], role: str = "") -> tuple[TextPart, ...]:
-    """Return the distinct held-out texts of a study, optionally only those with `role`."""
+    """Return the distinct held-out texts of a study, optionally filtered by `role`."""
     parts: dict[tuple[str, str, str], TextPart] = {}
     for part in records_of(study).held_out_parts(study, registered):
         key = (part.role, part.digest, part.corpus)
@@ -57,7 +57,7 @@ def parts_of(study: Study, registered: Mapping[str, Any], role: str = "") -> tup
 
 
 def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
-    """Return the number of primary hypotheses that are tested on held-out text."""
+    """Return the number of primary hypotheses whose metric is measured on held-out text."""
     metrics = from_records(registered["metrics"], "the registration")
     on_text = [
         e
@@ -70,8 +70,7 @@ def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
 def events_of(folder: ResultsFolder, *, is_begun: bool = False) -> list[Event]:
     """Return the ledger events of a results folder, in chronological order.
 
-    `is_begun` is whether its first trial is about to be trained, so that validation scores will be
-    seen.
+    Set `is_begun` if the first trial is about to start, which counts as use of validation text.
     """
     registered = read_registration(folder)
     if registered is None:
@@ -99,9 +98,9 @@ def events_of(folder: ResultsFolder, *, is_begun: bool = False) -> list[Event]:
 
 
 def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
-    """Add the missing events of a results folder to the ledger.
+    """Append the missing events of a results folder to the ledger.
 
-    If the ledger cannot be written, warn once and continue. `is_begun` is as in `events_of`.
+    If the ledger cannot be written, warn once and continue. See `events_of` for `is_begun`.
     """
     path = ledger_path()
     if path is not None and IS_RECORDING.get():
@@ -112,7 +111,7 @@ def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
 
 
 def _record(folder: ResultsFolder, path: Path, is_begun: bool) -> list[Event]:
-    """Add the missing events of a folder to a ledger; return the events that it had before."""
+    """Append the missing events of a folder to a ledger, and return the previous events."""
     with appending(path) as (events, append):
         recorded = {event.key for event in events}
         for event in events_of(folder, is_begun=is_begun):
@@ -122,21 +121,21 @@ def _record(folder: ResultsFolder, path: Path, is_begun: bool) -> list[Event]:
 
 
 def require_no_campaign(folder: ResultsFolder) -> None:
-    """Raise ParibusError if a folder belongs to a campaign, which opens its test part only once."""
+    """Raise ParibusError if a folder belongs to a campaign, which uses its test split once."""
     if (campaign := campaign_of(folder)) is not None:
         raise ParibusError(
-            f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened only "
-            f"once, for the ideas that are kept; run `paribus campaign end {campaign}`"
+            f"{folder.path} belongs to the campaign {campaign}, which uses its test split only "
+            f"once, at its end; run `paribus campaign end {campaign}`"
         )
 
 
 def open_in_ledger(
     folder: ResultsFolder, study: Study, *, is_begun: bool = False
 ) -> dict[str, Any]:
-    """Record in the ledger that a study is about to read its test part.
+    """Record in the ledger that a study is about to read its test split.
 
-    Call this before the part is read. `is_begun` is as in `events_of`. Returns the content of
-    `ledger.json`: how many studies opened the text before, and which was the first.
+    Call this before the split is read. Returns the content of `ledger.json`: the number of earlier
+    studies that used the text, and the first of them. See `events_of` for `is_begun`.
     """
     require_no_campaign(folder)
     path, registered = ledger_path(), read_registration(folder)
@@ -160,12 +159,12 @@ def open_in_ledger(
 
 
 def read_reuse(folder: ResultsFolder) -> Reuse | None:
-    """Return ledger.json, which was sealed when the test part was opened, or None."""
+    """Return the content of ledger.json, or None if the test split was not read yet."""
     return read_as(Reuse, folder.path / LEDGER) if folder.has_sealed(LEDGER) else None
 
 
 def campaign_of(folder: ResultsFolder) -> Path | None:
-    """Return the campaign folder to which a results folder belongs, or None."""
+    """Return the folder of the campaign to which a results folder belongs, or None."""
     ideas = folder.path.resolve().parent.parent
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 
@@ -173,7 +172,7 @@ def campaign_of(folder: ResultsFolder) -> Path | None:
 @cache  # a process says each reason once
 def _warn(why: str) -> None:
     logging.getLogger("paribus").warning(
-        "could not record in the ledger that this study used its texts: %s",
+        "cannot record the use of held-out texts in the ledger, so later studies may miss it: %s",
         why,
         extra={"once": f"ledger {why}"},
     )

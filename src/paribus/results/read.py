@@ -1,6 +1,6 @@
-"""Results of a study as tidy tables.
+"""Loading of a results folder, with its records as tidy tables.
 
-Records are checked against their seals when they are read, except for times, which have no seal.
+Records are verified against the digests in their manifests, except for timing.json, which has none.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ LABELS = ("probe", "part", "statistic", "unit")  # of a column of probes.parquet
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """A results folder: the study, and the records of its finished trials.
+    """Contents of a results folder: the study, and the records of its finished trials.
 
     Attributes:
-        finished: every finished trial.
-        unfinished: trials that are still needed, given the looks taken so far.
-        trials: trial.json of every finished trial, by (arm, seed).
-        root: the root digest of the records that were read (`paribus.results.store`).
-        looks: entries of the looks taken so far; () without a plan of looks.
-        tested: folders of the trials' scores on the sealed test part; empty before it is opened.
+        finished: folders of all finished trials.
+        unfinished: folders of unfinished trials that are needed for the next analysis.
+        trials: content of trial.json, keyed by (arm, seed).
+        root: root digest of the records (`paribus.results.store.root_digest`).
+        looks: records of the completed interim analyses; () if none are planned.
+        tested: folders of test scores, keyed by (arm, seed); {} before the test split is read.
         held: folders of held-out scores that replace those in the trials' records (`judged`).
-        edited: keys of descriptive texts in study.json that differ from the registered ones;
+        edited: keys of descriptive texts in study.json that were edited after registration;
             `study` has the registered texts.
     """
 
@@ -71,10 +71,10 @@ class Results:
 
     @cached_property
     def judged(self) -> Results:
-        """These results with the held-out scores that the verdict uses.
+        """Results with the held-out scores that the verdict uses.
 
-        They are the scores on the sealed test part, once all trials have them
-        (`paribus.results.heldout_part`).
+        These are the scores on the test split if all trials have them, and otherwise those on
+        validation text (`paribus.results.heldout_part`).
         """
         if not self.tested or self.tested.keys() != self.trials.keys():
             return self
@@ -87,27 +87,27 @@ class Results:
 
     @property
     def awaits_test(self) -> bool:
-        """True if a test part is sealed and not all trials have been evaluated on it."""
+        """True if the study has a withheld test split that not all trials were evaluated on."""
         return self.study.facts.seals_test and not self.judged.held
 
     @property
     def chosen_on_judged_text(self) -> bool:
-        """True if the arms were tuned on the same text that judges them, with other seeds."""
+        """True if tuning and verdict use scores on the same held-out text."""
         tuning = self.study.tuning
         return tuning is not None and bool(tuning.chosen) and not self.study.facts.seals_test
 
     @property
     def why_not_tested(self) -> str:
-        """Why a finished study has no scores on its sealed test part, or "".
+        """Reason why a finished study lacks scores on its test split, or "".
 
-        It is "" if the study has these scores, lacks trials, or has no sealed test part.
+        The value is "" if the scores exist, trials are missing, or there is no test split.
         """
         if self.unfinished or not self.awaits_test:
             return ""
-        return "not every trial was evaluated on the sealed test part; run the study again"
+        return "not every trial was evaluated on the withheld test split; run the study again"
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
-        """Return the folder with a trial's held-out scores."""
+        """Return the folder that contains a trial's held-out scores."""
         return self.held.get((trial.arm, trial.seed), trial)
 
     @property
@@ -121,11 +121,11 @@ class Results:
 
     @cached_property
     def controls(self) -> list[Control]:
-        """Controls between arms: what had to be equal, and whether the records show that it was."""
+        """Results of all checks that arms differ only in their declared settings."""
         return self.controls_among(self.trials)
 
     def controls_among(self, trials: Collection[Trial]) -> list[Control]:
-        """Return the controls, checked only on the given trials."""
+        """Return the controls, checked on a subset of the trials."""
         form, folder = records_of(self.study), ResultsFolder(self.path)
         opened = folder.read_sealed(TEST_PART)
         records = [
@@ -138,19 +138,19 @@ class Results:
 
     @cached_property
     def registered(self) -> dict[str, Any]:
-        """The current registration, or {}."""
+        """Content of the current registration.json, or {} if it does not exist."""
         return read_registration(ResultsFolder(self.path)) or {}
 
     @cached_property
     def must_be_finite(self) -> str:
-        """Metric whose non-finite value marks a trial as diverged, or "" if none does."""
+        """Name of the metric that is not finite if a trial has diverged, or "" for none."""
         return records_of(self.study).must_be_finite(self.registered)
 
     @cached_property
     def tuning_trials(self) -> Results | None:
-        """Results of the tuning trials, which are a separate study; None before tuning starts.
+        """Results of the tuning study, or None if it does not exist.
 
-        Raises ParibusError if they cannot be read (see `load_results`).
+        Raises ParibusError if the results cannot be read (see `load_results`).
         """
         folder = ResultsFolder(self.path).tuning_trials
         return load_results(folder.path, trust=not self.study.is_foreign) if folder.exists else None
@@ -158,9 +158,9 @@ class Results:
     # Records by (arm, seed)
 
     def read_each(self, name: str) -> dict[Trial, pa.Table]:
-        """Return the table `name` of every trial, keyed by (arm, seed).
+        """Read the Parquet file `name` of every trial, keyed by (arm, seed).
 
-        A trial that did not record it has an empty table. Tables are read once and cached.
+        The table of a trial without this file is empty. Tables are cached.
         """
         if name not in self._tables:
             is_held_out = name in ("evaluation.parquet", records_of(self.study).blocks)
@@ -174,22 +174,22 @@ class Results:
 
     @property
     def trial_steps(self) -> dict[Trial, pa.Table]:
-        """Measurements of every step, by (arm, seed)."""
+        """Measurements at every training step, keyed by (arm, seed)."""
         return self.read_each("steps.parquet")
 
     @property
     def trial_blocks(self) -> dict[Trial, pa.Table]:
-        """Sums over each block of held-out text, or scores of each item, by (arm, seed)."""
+        """Per-block sums over held-out text, or per-item scores, keyed by (arm, seed)."""
         return self.read_each(records_of(self.study).blocks)
 
     @cached_property
     def trial_curves(self) -> dict[Trial, LossCurve]:
-        """Curves of held-out loss, by (arm, seed), for trials that measured one."""
+        """Recorded curves of held-out loss, keyed by (arm, seed)."""
         return read_curves(self.study, self.finished, self.trials, self.turns)
 
     @cached_property
     def trial_accuracy(self) -> dict[Trial, dict[str, float]]:
-        """Accuracy on each task, averaged over numbers of shots, by (arm, seed)."""
+        """Accuracy by task, averaged over numbers of shots, keyed by (arm, seed)."""
         accuracy: dict[Trial, dict[str, float]] = {}
         for trial, table in self.read_each("tasks.parquet").items():
             by_task: dict[str, list[float]] = {}
@@ -200,12 +200,12 @@ class Results:
 
     @cached_property
     def trial_answers(self) -> dict[Trial, dict[str, Answers]]:
-        """Answers to the questions of each task, by (arm, seed)."""
+        """Answers by task, keyed by (arm, seed)."""
         return {trial: answers_in(table) for trial, table in self.read_each(ITEMS).items()}
 
     @cached_property
     def timing(self) -> dict[Trial, dict[str, float]]:
-        """Content of timing.json, which is not sealed, by (arm, seed); trials may lack it."""
+        """Content of timing.json, keyed by (arm, seed), for trials that have this file."""
         paths = {(f.arm, f.seed): f.path / "timing.json" for f in self.finished}
         return {
             trial: read_as(Timing, path).model_dump()
@@ -215,7 +215,10 @@ class Results:
 
     @cached_property
     def turns(self) -> dict[Trial, dict[str, float]]:
-        """Speed (tokens per second) and memory (MiB) from runs in turn, keyed by (arm, seed)."""
+        """Speed and memory from interleaved timing of arms, keyed by (arm, seed).
+
+        The keys of the inner dicts are such as `training/tokens per second` and `training/MiB`.
+        """
         by_trial: dict[Trial, dict[str, float]] = {}
         for row in self.throughput.to_pylist():
             scores = by_trial.setdefault((row["arm"], row["seed"]), {})
@@ -226,45 +229,44 @@ class Results:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """Content of data.json: duplicates and leakage in the corpus; {} before a run."""
+        """Content of data.json (duplicates and leakage in the corpus), or {} before a run."""
         return ResultsFolder(self.path).read_sealed(DATA)
 
     # Tidy tables: a row for each value, with its arm and seed
 
     @cached_property
     def steps(self) -> pa.Table:
-        """Every step of every finished trial: arm, seed, step and the measurements."""
+        """Table of training steps: arm, seed, step, and the measurements at each step."""
         return joined(self.trial_steps, "step")
 
     @cached_property
     def probes(self) -> pa.Table:
-        """Measurements of probes: arm, seed, step, probe, part, statistic, value, unit."""
+        """Table of probe measurements: arm, seed, step, probe, part, statistic, value, unit."""
         tables = {t: tidy_probes(table) for t, table in self.read_each("probes.parquet").items()}
         return joined(tables, "step", "probe", "part", "statistic", "value", "unit")
 
     @cached_property
     def evaluation(self) -> pa.Table:
-        """Held-out measures: arm, seed, measure, part, value, total, count, unit.
+        """Table of held-out measures: arm, seed, measure, part, value, total, count, unit.
 
-        If a value is a ratio of sums, it is total / count. A part that is not measured has no
-        row.
+        A value that is a ratio of sums equals total / count. Unmeasured parts have no row.
         """
         name = "evaluation.parquet"
         return joined(self.read_each(name), *COLUMNS[name])
 
     @cached_property
     def tasks(self) -> pa.Table:
-        """Task accuracy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
+        """Table of task accuracy: arm, seed, task, shots, chance, items, correct, accuracy."""
         return joined(self.read_each("tasks.parquet"), "task", "shots", "accuracy")
 
     @cached_property
     def items(self) -> pa.Table:
-        """Every question's answer: arm, seed, task, shots, item, answer, predicted ..."""
+        """Table of answers to task questions: arm, seed, task, shots, item, answer, predicted."""
         return joined(self.read_each(ITEMS), "task", "shots", "item")
 
     @cached_property
     def curve(self) -> pa.Table:
-        """Held-out loss along training: arm, seed, step, tokens, flops, seconds, loss."""
+        """Table of held-out loss curves: arm, seed, step, tokens, flops, seconds, loss."""
         columns = ("step", *AXES, "loss")
         tables = {}
         for trial, curve in self.trial_curves.items():
@@ -276,7 +278,7 @@ class Results:
 
     @cached_property
     def sampling(self) -> pa.Table:
-        """Data that trials consumed: arm, seed, source, windows, tokens, bytes."""
+        """Table of consumed training data: arm, seed, source, windows, tokens, bytes."""
         rows = [
             {"arm": arm, "seed": seed, "source": source, **counts}
             for (arm, seed), trial in self.trials.items()
@@ -288,7 +290,7 @@ class Results:
 
     @cached_property
     def throughput(self) -> pa.Table:
-        """Measurements of speed and memory: arm, seed, kind, tokens, seconds, bytes."""
+        """Table of speed and memory measurements: arm, seed, kind, tokens, seconds, bytes."""
         folder = ResultsFolder(self.path)
         if not folder.has_timed(self.trials):
             return joined({}, "kind", "tokens", "seconds")
@@ -296,9 +298,9 @@ class Results:
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """Unit, direction, label and digits of every column of `scores`, by name.
+        """Metric definitions for the columns of `scores`, keyed by column name.
 
-        Compared metrics are as registered; others are as recorded by the trials.
+        Definitions of compared metrics come from the registration, others from the trials.
         """
         declared: dict[str, Metric] = {}
         for (arm, seed), metrics in distinct(self.trials, "metrics"):
@@ -316,7 +318,7 @@ class Results:
 
     @cached_property
     def drawings(self) -> list[Drawing]:
-        """Drawings of the columns that trials recorded during training."""
+        """Figure specifications for the measurements that trials recorded during training."""
         return together(
             drawing
             for (arm, seed), drawings in distinct(self.trials, "drawings")
@@ -327,8 +329,7 @@ class Results:
     def score_rows(self) -> list[dict[str, Any]]:
         """Rows of `scores` as dicts.
 
-        They are built without Arrow, because its import of pandas takes as long as a small
-        analysis.
+        Building them avoids Arrow, whose import of pandas takes as long as a small analysis.
         """
         rows, columns = [], set(self.study.metrics)
         for folder in self.finished:
@@ -346,14 +347,17 @@ class Results:
 
     @cached_property
     def scores(self) -> pa.Table:
-        """One row per finished trial: arm, seed, diverged, and every metric (NaN if absent)."""
+        """Table of scores, with one row per finished trial: arm, seed, diverged, and all metrics.
+
+        Missing values are NaN.
+        """
         kinds = {"arm": pa.string(), "seed": pa.int64(), "diverged": pa.bool_()}
         names = self.score_rows[0] if self.score_rows else [*kinds, *self.study.metrics]
         fields = [(name, kinds.get(name, pa.float64())) for name in names]
         return pa.Table.from_pylist(self.score_rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
-        """Return the values from which a trial's metrics are read, by `Metric.record`."""
+        """Return a trial's recorded values, keyed by `Metric.record` and `Metric.key`."""
         trial, home = (folder.arm, folder.seed), self.held_out(folder)
         wanted: dict[str, list[str]] = {}
         for metric in self.metrics.values():
@@ -376,13 +380,13 @@ class Results:
 
 
 def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:
-    """Read and verify the results folder at `path`, without running code that it names.
+    """Read and verify a results folder, without running custom code.
 
-    A run may be in progress; trials that finish later are not included.
+    The study may still be running; only trials that are already finished are included.
 
     Args:
-        path: the results folder.
-        trust: whether functions that are called with its study later may run its custom code.
+        path: path of the results folder.
+        trust: whether the loaded study may run its custom code later.
 
     Raises:
         ParibusError: if a record is missing, damaged or changed.
@@ -400,7 +404,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
         as_model(form.trial_form, record, trial.path / "trial.json")
         owner, setting = (record["arm"], record["seed"]), study.setting_records[trial.arm]
         if owner != (trial.arm, trial.seed) or record["setting"] != setting:
-            raise trial.error("its records belong to another trial or have other settings")
+            raise trial.error("its arm, seed or settings do not match the study")
         records[trial.arm, trial.seed] = record
     looks = tuple(read_looks(folder))
     needed = [trial for trial in needed_trials(study, looks) if trial not in records]
@@ -418,21 +422,21 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:
-    """Return the last row of a table as a dict; {} if it is empty."""
+    """Return the last row of a table as a dict, or {} if the table is empty."""
     return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
 
 
 def trial_rows(arm: str, seed: int, table: pa.Table) -> pa.Table:
-    """Return a trial's table with the leading columns arm and seed."""
+    """Prepend the columns arm and seed to a trial's table."""
     n = len(table)
     table = table.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int64()), n))
     return table.add_column(0, "arm", pa.repeat(pa.scalar(arm, pa.string()), n))
 
 
 def joined(tables: Mapping[Trial, pa.Table], *columns: str) -> pa.Table:
-    """Concatenate the tables of trials, with the leading columns arm and seed.
+    """Concatenate the tables of trials, prepending the columns arm and seed.
 
-    If there are no rows, return an empty table with the columns arm, seed and `columns`.
+    If all tables are empty, return an empty table with the columns arm, seed and `columns`.
     """
     rows = [trial_rows(*trial, table) for trial, table in tables.items() if len(table)]
     if not rows:
@@ -442,7 +446,7 @@ def joined(tables: Mapping[Trial, pa.Table], *columns: str) -> pa.Table:
 
 
 def tidy_probes(table: pa.Table) -> pa.Table:
-    """Convert probes.parquet to one row per value: step, probe, part, statistic, value, unit."""
+    """Convert a table of probes to long format: step, probe, part, statistic, value, unit."""
     step, table = table["step"].to_numpy(), table.drop_columns(["step"])
     columns = [column.to_numpy() for column in table.columns]
     values = np.array(columns, np.float32).reshape(table.num_columns, len(step))
@@ -462,12 +466,12 @@ def tidy_probes(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of one trial to one task.
+    """Answers of one trial to the I questions of one task.
 
     Attributes:
-        right: [I] share of shot settings in which each question was answered correctly, in the
-            order in which questions were first asked.
-        asked: number of answers, over all shot settings.
+        right: [I] fraction of few-shot settings with a correct answer to each question, in order
+            of first occurrence.
+        asked: total number of answers, over all few-shot settings.
     """
 
     right: np.ndarray
@@ -475,7 +479,7 @@ class Answers:
 
 
 def answers_in(table: pa.Table) -> dict[str, Answers]:
-    """Return a trial's answers by task, computed from its items.parquet."""
+    """Convert a trial's items.parquet to answers, keyed by task."""
     tasks = table["task"].combine_chunks().dictionary_encode()
     codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()
     items = table["item"].to_numpy()

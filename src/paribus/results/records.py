@@ -1,7 +1,7 @@
-"""JSON records of a results folder, and the record formats of different trainers.
+"""Pydantic models for JSON records, and the record formats of trainers.
 
-A seal shows that a record has not changed since it was written. The models here validate records
-that have no seal or are passed on as objects, so that readers can rely on every key of the model.
+The digests in manifests only show that records are unchanged. The models also validate the content
+of records, so that code can rely on every key of a model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Record(BaseModel):
-    """Base class of JSON records. Types are strict: neither `true` nor "3" is a number."""
+    """Base class for JSON records, with strict types and unknown keys allowed."""
 
     model_config = ConfigDict(
         strict=True, extra="allow", frozen=True, allow_inf_nan=False, defer_build=True
@@ -44,19 +44,19 @@ class Record(BaseModel):
 
 
 def form(**keys: Any) -> Any:
-    """Create a record model that requires the given keys with the given types."""
+    """Create a `Record` subclass that requires the given keys with the given types."""
     fields: dict[str, Any] = {key: (kind, ...) for key, kind in keys.items()}
     return create_model("table", __base__=Record, **fields)
 
 
 class Empty(Record):
-    """A table that must be empty."""
+    """Model of an empty JSON object."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Registration(Record):
-    """registration.json: the keys that readers rely on."""
+    """Model of registration.json, with the keys that other code relies on."""
 
     study_digest: str
     seeds: list[int]
@@ -77,22 +77,23 @@ class Registration(Record):
 
 
 class FirstUse(Record):
-    """The study that opened a text first, and when."""
+    """Name of the first study that used a text, and the time of that use."""
 
     study: str
     time: str
 
 
 class Reuse(Record):
-    """ledger.json: the ledger's record of the test text when it was opened.
+    """Model of ledger.json: earlier uses of the test text, according to the ledger.
 
     Attributes:
-        recorded: whether the use was recorded in a ledger; if not, `why` says why.
-        opened_for: rank of this study among those that opened the text as a test text, from 1.
-        validated: number of other studies that had only validated on it.
-        first: the first study of all these; None if it is this one.
-        studies: number of studies with primary tests on it, including this one.
-        tests: number of their primary tests.
+        recorded: whether this use was recorded in a ledger.
+        why: reason why this use was not recorded, or "" if it was.
+        opened_for: 1-based rank of this study among those that used the text as test text.
+        validated: number of other studies that used the text only as validation text.
+        first: the first study that used the text; None if it is this study.
+        studies: number of studies with primary tests on the text, including this study.
+        tests: total number of primary tests in these studies.
     """
 
     recorded: bool
@@ -105,18 +106,18 @@ class Reuse(Record):
 
 
 class RunsRecord(Record):
-    """runs.json: the files of finished runs by other programs, and how each was used.
+    """Model of runs.json: files of finished runs by other programs, and how they were used.
 
     Attributes:
         exploratory: why the study was not registered before the runs existed, or "" if it was.
         files: number of files examined.
-        excluded: {arm: number of crashed runs that were excluded}.
-        refused, skipped: files that could not be read, and files of unknown format, with
-            reasons.
-        copies: number of duplicate runs, which were counted once.
-        copy_of: an example: a duplicate, and the run that it duplicates.
-        notes: further cautions for readers, as (code, sentence).
-        sha256: digests of the files read, by path relative to the results folder.
+        excluded: number of excluded crashed runs, keyed by arm.
+        refused, skipped: (file, reason) for files that could not be read, and for files of
+            unknown format.
+        copies: number of duplicate runs, which were ignored.
+        copy_of: example of a duplicate run and the run that it duplicates.
+        notes: further warnings for reports, as (code, sentence).
+        sha256: digests of the files read, keyed by path relative to the results folder.
     """
 
     exploratory: str = ""
@@ -131,7 +132,7 @@ class RunsRecord(Record):
 
 
 class TrialJson(Record):
-    """trial.json: the keys that all trainers write."""
+    """Model of trial.json, with the keys that all trainers write."""
 
     arm: str
     seed: int
@@ -143,7 +144,7 @@ class TrialJson(Record):
 
 
 class Timing(Record):
-    """timing.json. It is not sealed, because times differ if a trial is trained again."""
+    """Model of timing.json, which has no digest because times are not reproducible."""
 
     training_seconds: Positive
     evaluation_seconds: float
@@ -160,21 +161,21 @@ RECORDS: dict[str, type[BaseModel]] = {
 }
 
 TRAINER = "trainer"
-"""The key of a registration that holds the trainer's declaration."""
+"""Key of the trainer's declaration in registration.json."""
 
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """Format of a trainer's records. The base class is for trainers that declare their controls.
+    """Record format of a trainer, by default one that registers a `Declaration`.
 
     Attributes:
-        required: sealed files that every finished trial has.
+        required: names of the files that every finished trial must have.
         trial_form: model of trial.json.
         packages: packages whose versions are registered.
-        blocks: file with the scores of items, or with sums over blocks of them.
+        blocks: name of the file with per-item scores or per-block sums.
         aligned_by: column of `blocks` that is equal in two arms with the same items.
-        finite: metric whose non-finite value marks a trial as diverged; "" if the trainer declares
-            it.
+        finite: metric that is not finite if a trial has diverged; "" to use the metric that the
+            trainer declares.
     """
 
     required: tuple[str, ...] = ("trial.json", "evaluation.json")
@@ -185,7 +186,7 @@ class RecordFormat:
     finite: str = ""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return the checks that compare two trials."""
+        """Return the check functions for the controls that the trainer declares."""
         stated = registered.get(TRAINER, {}).get("controls", {})
         pairs = {name: evidence(name, tuple(keys)) for name, keys in stated.items()}
         return Checks({"setting": settings} | pairs)
@@ -197,7 +198,7 @@ class RecordFormat:
         data: dict[str, Any],
         opened: dict[str, str],
     ) -> Evidence:
-        """Return the records of a trial that the checks use.
+        """Return the records of a trial that the check functions compare.
 
         Args:
             folder: folder of the trial.
@@ -208,28 +209,28 @@ class RecordFormat:
         return Evidence(folder.arm, folder.seed, trial)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
-        """Return the metric whose non-finite value marks a trial as diverged, or "" if none."""
+        """Return the metric that is not finite if a trial has diverged, or "" for none."""
         return self.finite or str(registered.get(TRAINER, {}).get("must_be_finite", ""))
 
     def code(self) -> str:
-        """Return the digest of the training code, or "" if the code is not part of paribus."""
+        """Return the digest of the training code, or "" if paribus does not contain this code."""
         return ""
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
-        """Return the held-out texts that the study or its trainer declares."""
+        """Return the held-out texts declared by the study or its trainer."""
         stated = registered.get(TRAINER, {}).get("test")
         return [TextPart(role="test", **stated)] if stated else []
 
     def repeated_steps(self, setting: Any) -> int:
-        """Return how many first steps of a trial are trained again to check repeatability."""
+        """Return the number of initial training steps to repeat when checking repeatability."""
         return 0
 
 
 class RunsRecords(RecordFormat):
-    """Format of the records of finished runs by other programs."""
+    """Record format for finished runs of other programs."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return the checks of finished runs, whose logs can only show the budget."""
+        """Return the check functions for logged runs, of which only the budget is recorded."""
         return Checks({"data": not_recorded, "initial weights": not_recorded, "budget": as_logged})
 
 
@@ -244,14 +245,14 @@ def records_of(study: Study) -> RecordFormat:
 
 
 def training_flops(trial: Mapping[str, Any]) -> float | None:
-    """Return the FLOPs of a trial's training, or None if they were not counted."""
+    """Return the total training FLOPs of a trial, or None if they were not counted."""
     per_token = trial.get("flops", {}).get("per_token")
     stated: float | None = trial.get("training_flops")  # by a finished run
     return stated if per_token is None else per_token * trial["tokens"]
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
-    """Yield (first trial that has it, value) for each distinct value of `key` in trial.json."""
+    """Yield (first trial, value) for each distinct value of `key` in trial.json."""
     seen: set[str] = set()
     last: Any = None  # mostly all are equal
     for trial, record in records.items():

@@ -1,8 +1,8 @@
-"""Registration: the record that fixes the analysis before the first run.
+"""Registration of a study, which fixes its analysis before the first run.
 
-`registration.json` is written by `paribus register` or the first `paribus run`. Later runs
-continue under it, or refuse and name what changed. A second stage (`paribus extend`) writes a
-new registration; the previous one is kept next to it.
+`paribus register` or the first `paribus run` writes `registration.json`. Later runs fail if the
+study or its data differ from this record. `paribus extend` writes a new registration and keeps the
+previous one as a numbered file.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def registration(
     """Return the registration of `study`, including digests of its custom code.
 
     Args:
-        study: the resolved study, with its final precision.
-        data: record of the corpus and tokenizer (`Dataset.record`), by arm.
-        device: the kind of device on which it runs.
-        metrics: the compared metrics as declared in code; units and directions are registered.
-        tasks: `suite_sha256`, `names` and `left_out` of its task suite, and the `standard` tasks by
-            version and digest (`paribus.engine.tasks.registered_tasks`); {} if there are no tasks.
-        own_rule: the table of a custom rule (`Rule.record`); {} for a built-in rule.
+        study: the resolved study, including its precision.
+        data: records of corpus and tokenizer (`Dataset.record`), keyed by arm.
+        device: the type of device on which trials run.
+        metrics: definitions of the compared metrics, keyed by name.
+        tasks: record of the task suite (`paribus.engine.tasks.registered_tasks`), or {} without
+            tasks.
+        own_rule: record of a custom decision rule (`Rule.record`), or {} for a built-in rule.
     """
     return {
         **from_study(study, tasks),
@@ -85,15 +85,14 @@ def registration(
 
 @cache
 def package_versions(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of installed packages; for paribus, the version of the source code."""
+    """Return versions of installed packages, using the source version for paribus itself."""
     return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
 
 
 def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of the registration that follow from the study and its tasks.
+    """Return the registration entries that are derived from the study and its tasks.
 
-    The study's digest covers arms, endpoints, margins, tests, looks, rule and tuning plan, which
-    are in study.json.
+    The study's digest covers the remaining content of study.json, such as arms and endpoints.
     """
     first = study.inference.first_stage_weight
     weights = [round(math.sqrt(share), 12) for share in (first, 1 - first)]
@@ -112,8 +111,8 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     before, path = read_registration(folder), folder.path / FILE
     if before is None and finished:
         raise ParibusError(
-            f"{path} is missing, although {len(finished)} trials are finished; restore it, or "
-            "choose another folder with --results",
+            f"{path} is missing, although {len(finished)} trials are finished; restore the file, "
+            "or choose another folder with --results",
             code="missing",
         )
     if before is None:
@@ -129,11 +128,11 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     if differing := _differing({key: before[key] for key in wanted if key in before}, wanted):
         raise ParibusError(
             f"{folder.path} was registered with a different {some(differing)}; restore the "
-            "registered state, or choose another folder with --results",
+            "registered version, or choose another folder with --results",
             code="different",
         )
     if edited := edited_words(study, before):
-        words = "descriptive texts were edited after registration and are shown as registered: %s"
+        words = "using the registered version of descriptive texts that were edited later: %s"
         logging.getLogger("paribus").warning(words, some(edited))
     folder.create(with_words(study, before))
     if list(study.seeds) != before["seeds"]:  # `paribus extend` was interrupted
@@ -144,7 +143,7 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
 def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str, Any]) -> None:
     """Replace the current registration with `wanted`, and keep the old one as a numbered file.
 
-    The new registration records the digest of the old one.
+    The new registration contains `metadata` and the digest of the old registration.
     """
     path = folder.path / FILE
     registered = read_json(path)
@@ -159,15 +158,14 @@ def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str,
 
 
 def utc_now() -> str:
-    """Return the current UTC time in ISO format, to the second."""
+    """Return the current UTC time in ISO 8601 format, with a resolution of one second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def repeats(study: Study) -> dict[str, dict[str, int]]:
-    """Choose the trials to train again: {arm: {"seed", "steps"}} for arms with custom code.
+    """Return the trials to repeat, as {arm: {"seed": seed, "steps": steps}}.
 
-    `steps` is the number of first steps to train again. The seed is the study's first one, which
-    is trained in any case.
+    These are the first `steps` steps of each arm with custom code, at the study's first seed.
     """
     form, settings = records_of(study), {arm: study.setting(arm) for arm in study.arms}
     return {
@@ -180,7 +178,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return the dotted keys that differ between two registrations.
 
-    Added seeds, package versions and descriptive texts are ignored, because they may change.
+    Ignore added seeds, package versions and descriptive texts, because they may change.
     """
     apart = {"seeds", "study_digest", "stages", "packages", WORDS}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
@@ -195,7 +193,7 @@ def why_unregistered(
 ) -> str:
     """Return why the records in `folder` contradict the registration, or "" if they agree.
 
-    `trials` has trial.json by (arm, seed), whose text and source files must be the registered ones.
+    `trials` is the content of trial.json, keyed by (arm, seed).
     """
     registered = read_registration(folder)
     if registered is None:
@@ -203,7 +201,7 @@ def why_unregistered(
     if registered["study_digest"] != study.digest:
         return "the study was changed after it was registered"
     if is_untuned(study) and trials:
-        return "the arms were not tuned as registered: nothing was chosen for them"
+        return "tuning was registered, but no hyperparameters were selected"
     for (arm, seed), trial in trials.items():
         own, data = registered["own_modules"].get(arm, {}), registered["data"].get(arm, {})
         if trial.get("data", {}) != data:
@@ -216,7 +214,7 @@ def why_unregistered(
 
 
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:
-    """Return the current registration, or None if the folder has none."""
+    """Return the content of registration.json, or None if the file does not exist."""
     path = folder.path / FILE
     if not path.is_file():
         return None
@@ -229,9 +227,9 @@ MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
 
 
 def keep_sources(study: Study, results: Path) -> dict[str, str]:
-    """Copy the code and text files that `study` names to `results`.
+    """Copy a study's custom code and text files to its results folder.
 
-    Files outside the study's folder are not copied, except for code of built-in examples. Returns
+    Skip files outside the study's folder, except for code of built-in examples. Returns
     {relative path: SHA-256}.
     """
     files = [f for path in custom_code(study) for f in own_files(path, study.folder, f"'{path}'")]
@@ -248,7 +246,7 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
 
 
 def words_of(study: Study) -> dict[str, Any]:
-    """Return a study's descriptive texts: titles, question, and descriptions of arms."""
+    """Return a study's descriptive texts: titles, question, and arm descriptions."""
     arms, interactions = {"title", "description"}, {"title"}
     parts = {"arms": {"__all__": arms}, "interactions": {"__all__": interactions}}
     return study.model_dump(include={"title": True, "question": True, **parts})
@@ -260,7 +258,7 @@ def edited_words(study: Study, registered: Mapping[str, Any]) -> tuple[str, ...]
 
 
 def with_words(study: Study, registered: Mapping[str, Any]) -> Study:
-    """Return `study` with its registered descriptive texts."""
+    """Return a copy of `study` with the registered descriptive texts."""
     if not edited_words(study, registered):
         return study
     words, table = registered[WORDS], study.model_dump()

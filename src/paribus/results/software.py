@@ -1,10 +1,9 @@
-"""Software and hardware of trials: which differences are allowed, and what they can affect.
+"""Comparison of the software and hardware of trials, by the effect of each difference on results.
 
-A study can start on one machine and continue on another. A difference that cannot change a
-number (a file format's library, Python itself) is `declared`. A difference that can change the
-last bits of numbers (another processor, thread count or version of PyTorch) is `not proven`: pairs
-are still compared, with a caution. Another kind of device, or another version of the training or
-measuring code, is `broken`: the arms were not treated equally.
+A difference is `declared` if it cannot change results, such as another Python version. It is
+`not proven` if it can change rounding, such as another processor or PyTorch version; pairs are then
+compared with a warning. It is `broken` if arms were treated unequally, because of another type of
+device or another version of the training or evaluation code.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threa
 def differences(
     own: Environment, reference: Environment, *, pair: bool = False
 ) -> dict[str, tuple[Effect, str]]:
-    """Return how the environments of two trials differ: {name: (effect, description)}.
+    """Compare the environments of two trials, and return {name: (effect, description)}.
 
     Args:
-        own: environment.json of a trial.
-        reference: environment.json of the trial that it is compared with.
-        pair: whether they are an arm and its reference with the same seed. Scores with different
-            seeds are never compared, so a difference that may change last bits is then only
-            `declared`, and stack sizes may differ.
+        own: content of environment.json for one trial.
+        reference: content of environment.json for the other trial.
+        pair: whether the trials are an arm and its reference at the same seed. Only then are
+            their scores compared, so that differences in rounding and stack size matter.
     """
     effects: dict[str, tuple[Effect, str]] = {}
 
@@ -65,6 +63,6 @@ def differences(
 
 
 def _kind(environment: Environment) -> str:
-    """Return the kind of device: "cpu", "mps", or "cuda" for any name of a GPU."""
+    """Return the type of device: "cpu", "mps", or "cuda" for any other device name."""
     name = str(environment.get("device"))
     return name if name in ("cpu", "mps") else "cuda"

@@ -1,19 +1,19 @@
-"""The results folder of a study: layout, writing and integrity.
+"""The results folder of a study: layout, writing and integrity checks.
 
-docs/reference/files.md lists the files of a folder and of a trial. The folder's manifest.json seals
-`OF_THE_STUDY`. A trial's manifest.json is written last and marks the trial as finished. Not listed
-there are
+docs/reference/files.md lists the files of a folder and of a trial. The folder's manifest.json
+contains the digests of the study-wide records (`OF_THE_STUDY`). A trial's manifest.json contains
+the digests of its records; it is written last and marks the trial as finished. Files that
+docs/reference/files.md does not list:
 
-  .run/                         only during a run: its queue (`paribus.runs.queue`)
-  trials/<arm>/seed-<n>/        for trainers other than the built-in engine
-    item_scores.parquet         the score of each item
+  .run/                         queue of a run in progress (`paribus.runs.queue`)
+  trials/<arm>/seed-<n>/        records of custom trainers and command trainers
+    item_scores.parquet         score of each item
     series.parquet              measurements during training, by metric and step
-    output.log, machine.json    a program's output, and its machine
-    trial.jsonl                 a program's reports (`paribus.trial`)
-  runs/<arm>/seed-<n>/out/      files that a program wrote
-  repeats/<arm>/seed-<n>.<k>/   a second record of a trial, if another worker sealed a different one
-  worktrees/                    only during a run: checkouts of programs' commits, and the files
-                                that they are writing
+    output.log, machine.json    output of the training program, and its machine
+    trial.jsonl                 measurements reported by the program (`paribus.trial`)
+  runs/<arm>/seed-<n>/out/      files written by the program
+  repeats/<arm>/seed-<n>.<k>/   conflicting record of a trial, written by a second worker
+  worktrees/                    checkouts of programs' commits during a run, and their output files
 """
 
 from __future__ import annotations
@@ -74,23 +74,23 @@ BESIDE = ("study.json", "registration.json")  # an extracted folder has copies o
 
 @dataclass(frozen=True)
 class ResultsFolder(Folder):
-    """A study's results folder."""
+    """The results folder of a study, or an archive of it."""
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
-        """Return the folder of one trial's records, which may not exist yet."""
+        """Return the folder for a trial's records, which may not exist yet."""
         path = self.records / "trials" / arm / f"seed-{seed}"
         return TrialFolder(path, arm, seed, not self.is_archive and not self.is_tuning)
 
     @cached_property
     def is_archive(self) -> bool:
-        """True for folders written by `paribus archive`, which are read-only and lack weights."""
+        """True if `paribus archive` wrote the folder, which is then read-only without weights."""
         return is_regular(self.path / ARCHIVE)
 
     @property
     def records(self) -> Path:
         """Folder that contains trials/, tuning/, test/, tasks/ and sources/.
 
-        It is this folder, or for an archive a temporary folder with its extracted files.
+        For an archive, this is a temporary folder with the extracted files.
         """
         if not self.is_archive:
             return self.path
@@ -99,44 +99,44 @@ class ResultsFolder(Folder):
 
     @property
     def is_tuning(self) -> bool:
-        """True for folders of tuning trials, whose weights are not kept."""
+        """True if the folder belongs to a tuning study, whose weights are deleted."""
         return self.path.name == TUNING_FOLDER and ResultsFolder(self.path.parent).exists
 
     @property
     def exists(self) -> bool:
-        """True if the folder has a study.json."""
+        """True if the folder contains a study.json."""
         return is_regular(self.path / "study.json")
 
     @property
     def tuning_trials(self) -> ResultsFolder:
-        """Results folder of the tuning trials."""
+        """Results folder of the tuning study, which may not exist."""
         return ResultsFolder(self.records / TUNING_FOLDER)
 
     def _sealed(self) -> dict[str, str]:
-        """Return the digests of the study-wide records, by name."""
+        """Return the digests of the study-wide records, keyed by file name."""
         path = self.path / MANIFEST
         return read_seals(path) if os.path.lexists(path) else {}
 
     def has_sealed(self, name: str) -> bool:
-        """Return whether the study-wide record `name` is sealed.
+        """Return whether the study-wide record `name` is complete and listed in the manifest.
 
-        Raises ParibusError if the record was changed after it was sealed.
+        Raises ParibusError if the record does not match its digest in the manifest.
         """
         path, digest = self.path / name, self._sealed().get(name)
         if digest is None:
             return False  # it is sealed last: what is there without it is half of a pair
         if problem := seal_problem(path, digest):
-            raise ParibusError(f"{self.path}: {problem}; restore it", code="changed")
+            raise ParibusError(f"{self.path}: {problem}; restore the file", code="changed")
         return True
 
     def seal(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write and seal the study-wide record `name`."""
+        """Write the study-wide record `name`, and add its digest to the manifest."""
         with self.sealing(name):
             write_json(self.path / name, dict(value))
 
     @contextlib.contextmanager
     def sealing(self, name: str) -> Iterator[None]:
-        """Unseal the record `name` while the block writes it, then seal it again."""
+        """Remove the digest of the record `name`, and add the new one after the body has run."""
         self._reseal(name, None)
         yield
         self._reseal(name, file_digest(self.path / name))
@@ -148,18 +148,17 @@ class ResultsFolder(Folder):
             write_json(self.path / MANIFEST, kept | ({name: digest} if digest else {}))
 
     def read_sealed(self, name: str) -> dict[str, Any]:
-        """Return the study-wide record `name`, or {} if it has not been written."""
+        """Return the content of the study-wide record `name`, or {} if it does not exist."""
         return read_json(self.path / name) if self.has_sealed(name) else {}
 
     def read_runs(self) -> RunsRecord | None:
-        """Return runs.json, or None for a study whose trials are trained by paribus."""
+        """Return the content of runs.json, or None if the study does not read finished runs."""
         return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
 
     def runs_changed(self) -> str:
-        """Return a message if files of finished runs changed after they were judged, else "".
+        """Return a message if input files changed after `paribus judge` read them, else "".
 
-        Recorded paths are relative to this folder, so that the files and this folder can be moved
-        together.
+        Recorded paths are relative to this folder, so that folder and files can be moved together.
         """
         record, home = self.read_runs(), self.path.absolute()
         judged = record.sha256 if record else {}
@@ -173,10 +172,7 @@ class ResultsFolder(Folder):
         return f"{many} changed after {self.path} was judged, such as {files[0]}" if files else ""
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the entries of repeated.json for `arms`.
-
-        An entry is excluded if its trial has changed since it was repeated.
-        """
+        """Return the entries of repeated.json for `arms`, excluding entries for changed trials."""
         return {
             arm: again
             for arm, again in self.read_sealed(REPEATED).items()
@@ -184,7 +180,7 @@ class ResultsFolder(Folder):
         }
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Return whether the speed of all `trials` has been measured."""
+        """Return whether throughput.parquet contains measurements of all `trials`."""
         if not self.has_sealed(THROUGHPUT):
             return False
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
@@ -193,21 +189,21 @@ class ResultsFolder(Folder):
         }
 
     def read_study(self, *, trust: bool = False) -> Study:
-        """Return the study in the folder. Raises ParibusError if none exists.
+        """Read the folder's study.json. Raises ParibusError if the file does not exist.
 
-        `trust` is whether custom code that the study names may run.
+        Set `trust` to allow the study to run its custom code.
         """
         if not self.exists:
             raise ParibusError(
                 f"{self.path} is not a results folder, because it has no study.json; "
-                "give the folder that `paribus run` wrote",
+                "specify a folder written by `paribus run`",
                 code="missing",
             )
         folder = sources_folder(self.records)
         return read_study(self.path / "study.json", folder=folder, foreign=not trust)
 
     def require_home(self) -> None:
-        """Raise ParibusError if the folder is an archive or contains files that are not a study."""
+        """Raise ParibusError if no study can be written to the folder."""
         # Hidden files are a lock, or what an interrupted first write has left.
         problem = ""
         if self.is_archive:
@@ -215,14 +211,14 @@ class ResultsFolder(Folder):
         elif self.path.exists() and not self.path.is_dir():
             problem = "is a file"
         elif not self.exists and any(path.name[0] != "." for path in self.path.glob("*")):
-            problem = "contains files that are not a study"
+            problem = "contains files but no study"
         if problem:
             raise ParibusError(
                 f"{self.path} {problem}; choose another folder with --results", code="different"
             )
 
     def require_same(self, study: Study) -> None:
-        """Raise ParibusError if the folder contains another study, or files of something else."""
+        """Raise ParibusError if the folder contains another study or unrelated files."""
         self.require_home()
         if not self.exists:
             return
@@ -230,11 +226,11 @@ class ResultsFolder(Folder):
         differing = changes(*(substance(each.model_dump(mode="json")) for each in (kept, study)))
         if not differing:
             return
-        texts = [f"{key} = {a!s:.40} there, {b!s:.40} here" for key, (a, b) in differing.items()]
+        texts = [f"{key} = {a!s:.40}, not {b!s:.40}" for key, (a, b) in differing.items()]
         way_out = "choose another folder with --results"
         if differing.keys() <= {"seeds", "stages"}:
             way_out = (
-                f"when it is finished, add seeds with `paribus extend {self.path}`; or {way_out}"
+                f"after it finishes, add seeds with `paribus extend {self.path}`, or {way_out}"
             )
         raise ParibusError(
             f"{self.path} contains a different study ({some(texts, MOST_NAMED)}); {way_out}",
@@ -242,7 +238,7 @@ class ResultsFolder(Folder):
         )
 
     def create(self, study: Study) -> None:
-        """Write study.json; only descriptive texts may differ from an existing one."""
+        """Write study.json. Raises ParibusError if the folder contains a different study."""
         self.require_same(study)
         write_study(self.path / "study.json", study)
 
@@ -250,10 +246,10 @@ class ResultsFolder(Folder):
     def lock(self, *, swept: bool = True) -> Iterator[None]:
         """Lock this folder against other runs. Raises ParibusError if another run holds the lock.
 
-        The lock only saves work: a trial is sealed by an atomic rename, so two runs that write to
-        the same folder lose nothing. Half-written files of killed runs are removed first, unless
-        `swept` is False because other processes may be writing. If the folder is empty on exit, it
-        is removed with the parents that were created for it.
+        The lock only avoids duplicate work: trials are completed by an atomic rename, so concurrent
+        runs cannot corrupt them. Partial files of killed runs are removed first; set `swept` to
+        False if other processes may be writing. On exit, the folder and the parents created for it
+        are removed if they are empty.
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
@@ -270,9 +266,9 @@ class ResultsFolder(Folder):
 
 @contextlib.contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Create `folder` if necessary, and hold its lock. Raises ParibusError if another run holds it.
+    """Create `folder` if necessary, and lock it. Raises ParibusError if another run holds the lock.
 
-    A lock that a dead process on this host left is taken over.
+    Stale locks of dead processes on this host are broken.
     """
     lock = SoftFileLock(folder / LOCK)
     with errors_named(folder):
@@ -283,7 +279,7 @@ def run_lock(folder: Path) -> Iterator[None]:
             process, host = lock_holder(folder)
             raise ParibusError(
                 f"another run is writing to {folder} (process {process} on {host}); wait for it, "
-                f"choose --results, or delete {folder / LOCK} if that run has ended",
+                f"choose another folder with --results, or delete {folder / LOCK} if it has ended",
                 code="in_use",
             ) from None
     try:
@@ -293,7 +289,7 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def lock_holder(folder: Path) -> tuple[int, str]:
-    """Return (process id, host) from the lock file of `folder`, or (0, "") if it is unlocked."""
+    """Return (process ID, host) from the lock file of `folder`, or (0, "") if it is unlocked."""
     with contextlib.suppress(OSError, ValueError):
         process, host, *_ = (folder / LOCK).read_text("utf-8").split()
         return int(process), host.partition("?")[0]  # from there on, the container
@@ -302,16 +298,18 @@ def lock_holder(folder: Path) -> tuple[int, str]:
 
 @cache
 def _extract(archive: Path, _time_ns: int) -> TemporaryDirectory[str]:
-    """Extract an archive, once per process, to a folder that is removed when the process ends.
+    """Extract an archive to a temporary folder, once per process.
 
-    Raises ParibusError if the archive is damaged.
+    The folder is removed when the process exits. Raises ParibusError if the archive is damaged.
     """
     folder = TemporaryDirectory(prefix="paribus-archive-", ignore_cleanup_errors=True)
     try:
         with open_regular(archive, ARCHIVE_BYTES) as file, tarfile.open(fileobj=file) as members:
             members.extractall(folder.name, filter="data")
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-        raise ParibusError(f"{archive} is damaged ({error}); restore it", code="changed") from None
+        raise ParibusError(
+            f"{archive} is damaged ({error}); restore the file", code="changed"
+        ) from None
     for name in BESIDE:
         if is_regular(archive.parent / name):
             shutil.copyfile(archive.parent / name, Path(folder.name, name))
@@ -325,9 +323,10 @@ SEALED_TRIALS = "trials/*/*/manifest.json"
 
 
 def root_digest(path: Path) -> str:
-    """Return the SHA-256 of the output of `sha256sum` for all registrations and manifests.
+    """Return the root digest of a results folder, which covers all registrations and manifests.
 
-    Lines are sorted by path. Raises ParibusError if one of the files cannot be read.
+    This is the SHA-256 of `sha256sum` output for these files, sorted by path. Raises ParibusError
+    if a file cannot be read.
     """
     records = ResultsFolder(path).records
     files = {file.name: file for form in SEALED for file in path.glob(form)}
@@ -341,8 +340,8 @@ def root_digest(path: Path) -> str:
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
     """Return a study's results folder: `results`, or by default `results/NAME` beside its file.
 
-    For a built-in example, or a study that was read from a results folder, the default is
-    `results/NAME` in the working directory.
+    For built-in examples and studies from a results folder, the default is `results/NAME` in the
+    working directory.
     """
     if results:
         return ResultsFolder(Path(results))

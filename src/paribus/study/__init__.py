@@ -1,4 +1,4 @@
-"""Studies: their specification, loading, tuning and built-in examples."""
+"""Study specifications: validation, loading, tuning and built-in examples."""
 
 from paribus.study.custom_code import own_digests
 from paribus.study.load import (

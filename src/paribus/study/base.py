@@ -1,4 +1,4 @@
-"""Base classes and field types of a study: frozen, strictly typed, without unknown keys."""
+"""Pydantic base classes and field types for study files: frozen, strict, no unknown keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BREAKS = re.compile("[\t\n\r\u2028\u2029]")
 
 def _line(value: str) -> str:
     if BREAKS.search(value):
-        raise ValueError(f"{value!r:.60} has a line break or a tab; use a single line of text")
+        raise ValueError(f"{value!r:.60} contains a line break or tab; use one line without tabs")
     return value
 
 
@@ -43,7 +43,7 @@ Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Spec(BaseModel):
-    """Base class of a study and its tables; values are never mutated or clamped."""
+    """Base class for a study and its tables: immutable, and validated without coercion."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
@@ -51,38 +51,38 @@ class Spec(BaseModel):
 
 
 class TrialSetting(Spec):
-    """Base class of a trial's settings."""
+    """Base class for the settings of a trial (one training run of an arm)."""
 
     @property
     def own_named(self) -> dict[str, str]:
         """Import paths of all custom code that a trial uses.
 
-        Keys are the position of a custom module in the model, or the study key that names the code.
+        The keys are module positions in the model (for custom modules) or study keys.
         """
         return {}
 
     @property
     def own_parts(self) -> tuple[str, ...]:
-        """Sorted import paths of custom code, excluding code that only supplies text."""
+        """Sorted import paths of custom code, excluding custom data sources."""
         named = self.own_named.items()
         return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
 
 
 class Part(Spec):
-    """Base class of tables that are hashable even if they contain dicts."""
+    """Base class for tables that are hashable even if they contain dicts."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
 
 
 def later(default: Any) -> Any:
-    """Return a `Field` whose value is excluded from dumps if it equals `default`.
+    """Return a `Field` that is excluded from dumps if its value equals `default`.
 
-    It is for keys that are added to a study: the digests of studies without the key do not change.
+    A new key declared this way does not change the digests of existing studies.
     """
     return Field(exclude_if=lambda value: value == default)
 
 
 def shortened(name: str, suffix: str = "") -> str:
-    """Append `suffix` to `name`, truncating `name` so that the result has a valid length."""
+    """Append `suffix` to `name`, truncating `name` to keep the result within `MOST_NAME`."""
     return name[: MOST_NAME - len(suffix)] + suffix

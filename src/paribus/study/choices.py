@@ -1,7 +1,7 @@
-"""Resolution of names in a study: a built-in part, or custom code by its import path.
+"""Resolution of component names in a study: built-in names, or import paths of custom code.
 
-Built-in parts are found in their packages (`declared`). Optimizers, losses, rules, corpora and
-backends are all resolved in this way, with the same errors for unknown names.
+Components are optimizers, losses, decision rules, corpora and backends. Built-in components are
+discovered in their packages (`declared`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from paribus.study.custom_code import load_own
 
 
 class Options(Spec):
-    """Base class of the options of an optimizer, a loss or a backend; each field has a default."""
+    """Base class for the options of a component; each field has a default."""
 
 
 def undecorated(*args: Any) -> Any:
-    """Raise TypeError; stands in for the function until a declaration decorates one."""
-    raise TypeError("this declaration has no function; use it as a decorator")
+    """Raise TypeError; placeholder until a declaration is applied to a function."""
+    raise TypeError("this declaration has no function; apply it as a decorator")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decorated:
-    """Base class of decorators that make a function available to studies: `@schedule("name")`.
+    """Base class for decorators that make a function available to studies: `@schedule("name")`.
 
     Attributes:
         name: name of the function in studies.
-        options: class of the function's options.
+        options: class that validates the function's options.
         function: the decorated function.
     """
 
@@ -47,8 +47,8 @@ class Decorated:
         kind = type(self).__name__.lower()
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(
-                f"the name of a {kind} must be a string, not {self.name!r}; write "
-                f"@{kind}('my_{kind}')"
+                f"the name of a {kind} must be a nonempty string, not {self.name!r}; use a "
+                f"decorator such as @{kind}('my_{kind}')"
             )
 
     def __call__(self, function: Callable[..., Any]) -> Self:
@@ -62,17 +62,17 @@ Declared = TypeVar("Declared")
 def find_declared(
     name: str, kind: type[Declared], where: str, package: str, folder: Path
 ) -> Declared:
-    """Return the built-in or custom part with the given name.
+    """Return the built-in or custom component with the given name.
 
     Args:
-        name: the name of a part that `package` declares, or the import path of a custom one.
-        kind: class of the part.
-        where: the study key that holds the name, for errors.
-        package: package of the built-in parts.
-        folder: folder at which import paths start.
+        name: name of a component declared in `package`, or import path of a custom component.
+        kind: class of the component.
+        where: study key of the name, used in error messages.
+        package: package of the built-in components.
+        folder: folder against which import paths are resolved.
 
     Raises:
-        ParibusError: if there is no such part.
+        ParibusError: if the component does not exist.
     """
     word = kind.__name__.lower()
     known = declared(package, kind)  # type: ignore[type-var]
@@ -81,7 +81,7 @@ def find_declared(
     own = load_own(name, f"{where} = '{name}'", word, kind, folder)
     if known.get(own.name, own) is not own:
         raise ParibusError(
-            f"{where} = '{name}' has the name of the built-in {word} '{own.name}', so records "
+            f"{where} = '{name}' has the same name as the built-in {word} '{own.name}', so records "
             f"could not distinguish them; rename your {word}"
         )
     return own
@@ -95,25 +95,25 @@ def load_new(
     folder: Path,
     taken: Iterable[str],
 ) -> Iterator[Declared]:
-    """Load custom parts, and check that their names are valid and not taken.
+    """Load custom components, and check that their names are valid and unique.
 
     Args:
-        paths: import paths of the parts.
-        key: the study key that lists the paths, for errors.
-        word: the kind of part, for errors.
-        kind: class of the parts.
-        folder: folder at which the import paths start.
+        paths: import paths of the components.
+        key: study key that lists the paths, used in error messages.
+        word: singular noun for the component, used in error messages.
+        kind: class of the components.
+        folder: folder against which import paths are resolved.
         taken: names that are already in use.
 
     Raises:
-        ParibusError: if a part cannot be loaded, or its name is taken or contains a slash.
+        ParibusError: if a component cannot be loaded, or its name is in use or contains a slash.
     """
     names = set(taken)
     for path in paths:
         where = f"{key} = '{path}'"
         own = load_own(path, where, word, kind, folder)
         if own.name in names or "/" in own.name:
-            rule = "a name cannot contain '/'" if "/" in own.name else "that name is taken"
+            rule = "names cannot contain '/'" if "/" in own.name else "that name is already in use"
             raise ParibusError(f"{where} is named '{own.name}', but {rule}; rename your {word}")
         names.add(own.name)
         yield own
@@ -125,35 +125,35 @@ def require_declared(
     where: str,
     word: str,
     package: str,
-    own: str = "name your own as 'file.py:name'",
+    own: str = "refer to custom code as 'file.py:name'",
 ) -> Declared:
     """Return `known[name]`. Raises ParibusError with a suggestion if the name is unknown.
 
     Args:
-        name: name of the part.
-        known: parts by name.
-        where: the study key that holds the name, for errors.
-        word: the kind of part, for errors.
-        package: package that declares the `known` parts, for errors.
-        own: how to use a custom part, for errors.
+        name: name of the component.
+        known: components, keyed by name.
+        where: study key of the name, used in error messages.
+        word: singular noun for the component, used in error messages.
+        package: package that declares the components, used in error messages.
+        own: instruction for using a custom component, appended to the error message.
     """
     if name not in known:
         raise ParibusError(
-            f"{where}: unknown {word} '{name}'; {nearest(name, known)}; built-in ones are declared "
-            f"in {package.replace('.', '/')}/; {own}",
+            f"{where}: unknown {word} '{name}'; {nearest(name, known)}; see the built-in ones in "
+            f"{package.replace('.', '/')}/, or {own}",
             code="unknown",
         )
     return known[name]
 
 
 def read_options(model: type[Options], given: Mapping[str, Any], where: str, name: str) -> Options:
-    """Validate the options of a part, and return them as an instance of `model`.
+    """Validate a component's options, and return them as an instance of `model`.
 
     Args:
         model: class of the options.
         given: options from the study.
-        where: the study key that holds the options, for errors.
-        name: name of the part, for errors.
+        where: study key of the options, used in error messages.
+        name: name of the component, used in error messages.
 
     Raises:
         ParibusError: if an option is unknown or invalid.

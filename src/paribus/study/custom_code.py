@@ -1,11 +1,11 @@
-"""Loading of custom code by its import path, and digests of its source files.
+"""Loading of custom code by import path, and digests of its source files.
 
-The import path `file.py:name` is an object in a file whose path is relative to the study's folder.
-The file may import installed packages.
+The import path `file.py:name` refers to an object in a file, relative to the study's folder. The
+file may import installed packages.
 
-Digests are computed without running any code. The source of a part is its file and, recursively,
-every module that it imports from below the study's folder. Modules that are imported by a name
-computed at run time are not included, nor are files that are read as data.
+Digests are computed without running any code. They cover the file and, recursively, every module
+that it imports from the study's folder. Dynamic imports (`importlib`) and data files are not
+covered.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Sources = dict[str, str]
 
 
 def add_own_folder(folder: Path) -> None:
-    """Add `folder` to the end of `sys.path`, so that installed modules take precedence."""
+    """Append `folder` to `sys.path`, so that installed modules take precedence."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.append(path)
@@ -53,13 +53,13 @@ def load_own(
 
     Args:
         path: import path of the object.
-        where: the study key that holds the path, for errors.
-        kind: the kind of object, for errors.
-        wanted: class of the object, or a predicate that it must satisfy.
-        folder: folder at which the path starts.
+        where: study key of the path, used in error messages.
+        kind: singular noun for the object, used in error messages.
+        wanted: required class of the object, or a predicate that it must satisfy.
+        folder: folder against which the path is resolved.
 
     Raises:
-        ParibusError: if the object does not exist, cannot be imported or is of another type.
+        ParibusError: if the object does not exist, cannot be imported or has the wrong type.
     """
 
     def is_wanted(value: object) -> bool:
@@ -68,7 +68,8 @@ def load_own(
     file, _, name = path.partition(":")
     if not file.endswith(".py") or not name:
         raise ParibusError(
-            f"{where} must be 'file.py:name'; to use code from a package, import it in such a file"
+            f"{where} does not have the form 'file.py:name'; to use code from a package, import it "
+            "in a file and refer to that file"
         )
     module = _load(own_file(file, folder, where).resolve(), folder, where)
     value = getattr(module, name, None)
@@ -77,22 +78,22 @@ def load_own(
     known = [name for name, value in vars(module).items() if is_wanted(value)]
     why = f"the file has no {kind} with that name; {nearest(name, known)}"
     if callable(value):
-        why = f"'{name}' may lack its decorator or base class; {nearest('', known)}"
+        why = f"'{name}' may lack the decorator or base class of a {kind}; {nearest('', known)}"
     raise ParibusError(f"{where}: {why}", code="unknown")
 
 
 def own_file(name: str, folder: Path, where: str) -> Path:
     """Return the path of the custom file `name` in the study's `folder`.
 
-    If the folder has no such file, return the file with that name beside a built-in example. An
-    example is loaded by name, so its relative paths start at the working directory.
+    Fall back to the code of the built-in examples, because examples are loaded by name and
+    resolve relative paths against the working directory.
     """
     shipped = {path.name: path for path in EXAMPLES.glob("*/*.py")}
     file = folder / name
     file = file if is_regular(file) else shipped.get(name, file)
     if not is_regular(file):
         raise ParibusError(
-            f"{where}: {file} does not exist; give a path relative to the study's folder",
+            f"{where}: {file} does not exist; specify a path relative to the study's folder",
             code="missing",
         )
     return file
@@ -122,9 +123,9 @@ def _load(file: Path, folder: Path, where: str) -> ModuleType:
 
 
 def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
-    """Return the digests of a trial's custom code, with the same keys as `setting.own_named`.
+    """Return digests of a trial's custom source files, with the keys of `setting.own_named`.
 
-    Paths are relative to `folder`. Raises ParibusError if a source file does not exist.
+    Paths are resolved against `folder`. Raises ParibusError if a source file does not exist.
     """
     return {
         key: _sources(path, key if "." in key else f"model.modules.{key}", folder)
@@ -133,12 +134,12 @@ def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
 
 
 def digests_of(names: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
-    """Return the digests of custom code, keyed by import path.
+    """Return digests of custom source files, keyed by import path.
 
     Args:
-        names: names of parts; those that are not import paths are skipped.
-        key: the study key that holds the names, for errors.
-        folder: folder at which import paths start.
+        names: component names; names of built-in components are skipped.
+        key: study key of the names, used in error messages.
+        folder: folder against which import paths are resolved.
     """
     return {name: _sources(name, key, folder) for name in names if ":" in name}
 
@@ -151,30 +152,30 @@ def _sources(path: str, where: str, folder: Path) -> Sources:
 
 
 def source_name(file: Path, folder: Path) -> str:
-    """Return a source file's name in the records.
+    """Return the name under which a source file is recorded.
 
-    It is the path relative to the study's folder, or the file name for code of a built-in example.
+    The name is the path relative to `folder`, or the bare file name for a built-in example.
     """
     return os.path.relpath(file, file.parent if file.is_relative_to(EXAMPLES) else folder.resolve())
 
 
 def changed_sources(earlier: Sources, now: Sources) -> set[str]:
-    """Return the files that were added, removed or changed."""
+    """Return the names of files that were added, removed or changed."""
     return {file for file, _ in earlier.items() ^ now.items()}
 
 
 def sources_folder(results: Path) -> Path:
-    """Return the folder against which a results folder's study resolves relative paths."""
+    """Return the folder against which relative paths in `study.json` are resolved."""
     return results / SOURCES if (results / SOURCES).is_dir() else results
 
 
 def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
-    """Return {file: content} for the file in an import path and the files that it imports.
+    """Return {file: content} for the file of an import path and all files that it imports.
 
     Args:
         path: import path, `file.py:name`.
-        folder: folder at which the path starts.
-        where: the study key that holds the path, for errors.
+        folder: folder against which the path is resolved.
+        where: study key of the path, used in error messages.
     """
     file, root = own_file(path.partition(":")[0], folder, where).resolve(), folder.resolve()
     if not file.is_relative_to(root) or file.is_relative_to(EXAMPLES):
@@ -189,13 +190,13 @@ def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
                 waiting += _imported(source, content, root)
             except SyntaxError as error:
                 raise ParibusError(
-                    f"{where}: {source.name} cannot be parsed as Python: {error}"
+                    f"{where}: {source.name} is not valid Python ({error}); fix the syntax error"
                 ) from None
     return dict(sorted(contents.items()))
 
 
 def _imported(file: Path, content: bytes, root: Path) -> Iterator[Path]:
-    """Yield the files below `root` that `file` imports."""
+    """Yield the files inside `root` that `file` imports directly."""
     for node in ast.walk(ast.parse(content)):
         start, names = root, []
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Loading of studies: built-in examples by name, TOML files by path."""
+"""Loading of studies from TOML files, dicts, results folders and built-in examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = "first-steps"  # the folder of examples that are listed first
 
 
 def shipped_studies() -> dict[str, Study]:
-    """Load the built-in examples, keyed by name and ordered by folder."""
+    """Load all built-in example studies, keyed by name."""
     files = sorted(EXAMPLES.glob("*/*.toml"), key=lambda file: (file.parent.name != FIRST, file))
     return {file.stem: load_study(file.stem) for file in files}
 
@@ -32,15 +32,15 @@ def load_study(
     *,
     trust: bool = False,
 ) -> Study:
-    """Load a study by the name of a built-in example or the path of a TOML file.
+    """Load a study from a TOML file or a built-in example.
 
     Args:
-        source: the name or the path. It can also be the path of a `study.json` in a results
-            folder, or a dict with the content of a study file, whose relative paths start at the
-            working directory.
-        overrides: values by dotted key of the shared setting or the study itself, such as
+        source: path of a TOML file, or name of a built-in example. It can also be the path of a
+            `study.json` in a results folder, or a dict with the content of a study file. Relative
+            paths in a dict are resolved against the working directory.
+        overrides: values keyed by dotted study key, such as
             {"training.iterations": 20, "seeds": [1, 2]}.
-        trust: whether custom code that a `study.json` names may run.
+        trust: whether custom code named in a `study.json` may run.
 
     Raises:
         ParibusError: if the study is invalid.
@@ -66,8 +66,8 @@ def load_study(
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None and study.tuning.chosen:
         raise ParibusError(
-            f"{label}: tuning.chosen is written when tuning is finished; remove it from the study "
-            "file"
+            f"{label}: tuning.chosen cannot be set, because paribus writes it after tuning; remove "
+            "it from the study file"
         )
     return study
 
@@ -79,7 +79,7 @@ def parse_study(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Build a `Study` from a plain dict (see `built`) and check that it can be tuned."""
+    """Build a `Study` from a dict (see `built`), and validate its tuning study, if any."""
     study = built(table, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None:
         tuning_study(study)
@@ -87,16 +87,18 @@ def parse_study(
 
 
 def read_study(path: Path, *, folder: Path, foreign: bool) -> Study:
-    """Read a study.json whose relative paths start at `folder`."""
+    """Read a study.json, resolving its relative paths against `folder`."""
     table = unstamped(read_json(path), str(path))
     return built(table, folder=folder, label=str(path), foreign=foreign)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Parse `key=value` from a command line. A value that is not valid TOML is a string."""
+    """Parse a `key=value` argument; a value that is not valid TOML is kept as a string."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ParibusError(f"'{text}' must have the form key=value, as in training.iterations=20")
+        raise ParibusError(
+            f"'{text}' is not a valid override; use key=value, such as training.iterations=20"
+        )
     try:
         table = tomllib.loads(f"value = {value}")
     except (ValueError, RecursionError):
@@ -105,21 +107,21 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
-    """Return a study's text, the folder at which its paths start, and its name for errors."""
+    """Return a study file's text, its base folder for relative paths, and its display name."""
     name = os.fspath(source)
     if os.sep not in name and not name.endswith((".toml", ".json")):
         known = {file.stem: file for file in EXAMPLES.glob("*/*.toml")}
         if name in known:
             return known[name].read_text("utf-8"), Path.cwd(), name
         raise ParibusError(
-            f"there is no built-in study '{name}'; {nearest(name, known)}; load a study of your "
-            f"own by its path, such as ./{name}.toml",
+            f"built-in study '{name}' does not exist; {nearest(name, known)}; to load a study "
+            f"file, specify its path, such as ./{name}.toml",
             code="unknown",
         )
     path = Path(source)
     text = read_text(
         path,
         STUDY_BYTES,
-        missing=f"study file {path} does not exist; give the path of a TOML file",
+        missing=f"study file {path} does not exist; specify the path of an existing TOML file",
     )
     return text, path.resolve().parent, path.name

@@ -1,4 +1,4 @@
-"""A/A studies: the baseline is compared with itself, so every effect found is a false positive."""
+"""A/A studies, which compare the baseline with itself to measure false positives."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ SALT = "model.init.salt"  # selects other initial values from the same distribut
 
 
 def null_studies(study: Study, number: int) -> list[Study]:
-    """Return `number` A/A studies of `study`, each with different seeds and the same tuning plan.
+    """Return `number` A/A studies based on `study`, with disjoint seeds.
 
-    Every arm becomes the baseline with other initial values, on the same batches. Everything else,
-    such as contrasts, looks and rule, is that of `study`. Raises ParibusError if the study does not
-    use the built-in engine.
+    Every arm becomes the baseline with differently initialised weights and the same batches. All
+    other settings, including the tuning plan, are unchanged. Raises ParibusError if the study does
+    not use the built-in engine.
     """
     if study.trainer != STACKED:
         raise ParibusError(
-            f"an A/A study needs other initial values, which trainer '{study.trainer}' cannot "
-            f"create; use a study with trainer '{STACKED}'",
+            f"trainer '{study.trainer}' does not support A/A studies, because it cannot vary the "
+            f"initial weights; use a study with trainer = '{STACKED}'",
             code="conflict",
         )
     n_seeds, n_tuning = len(study.seeds), len(study.tuning.seeds) if study.tuning else 0

@@ -1,9 +1,9 @@
-"""Interfaces of trainers and of the formats of their study sections.
+"""Interfaces for trainers and for the sections of a study file that configure them.
 
-A trainer turns (arm, seed) into records. It declares its metrics and its controls (`Declaration`),
-and yields a `TrialRecord` for each trial. A `StudyFormat` validates the trainer's sections of a
-study file, and provides the facts that the analysis needs as data (`StudyFacts`, `ArmFacts`).
-Reading records runs no custom code.
+A trainer declares its metrics and controls (`Declaration`), and yields a `TrialRecord` for each
+trial (arm, seed). A `StudyFormat` validates the trainer's sections of a study file and provides
+the metadata that the analysis needs (`StudyFacts`, `ArmFacts`). No custom code runs when records
+are read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paribus.study.trainer import STACKED, ArmFacts, Declaration, StudyFacts, Tr
 
 
 class Trainer(Protocol):
-    """Protocol of trainers: `declare` is called first, then `run` while trials are missing."""
+    """Protocol for trainers: `declare` is called first, then `run` until all trials exist."""
 
     def declare(self, study: Study) -> Declaration:
         """Return the metrics and controls of the study's trials.
@@ -32,55 +32,55 @@ class Trainer(Protocol):
         ...
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Train `trials`, and yield (trial, record) when a trial is finished.
+        """Train `trials`, and yield (trial, record) as each trial finishes.
 
-        `study.setting(arm)` returns the settings of an arm's trials.
+        Use `study.setting(arm)` to get the settings of an arm's trials.
         """
         ...
 
 
 class Sections(TrialSetting, Part):
-    """Unvalidated sections of a study file for a custom trainer."""
+    """Unvalidated sections of a study file with a custom trainer."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class StudyFormat:
-    """Base class of formats, which validate and interpret a trainer's sections of a study file."""
+    """Base class for the validation and interpretation of a trainer's study sections."""
 
     model: type[BaseModel]
     """Pydantic model of the trainer's sections of a study file."""
     setting_model: type[BaseModel]
-    """Pydantic model of a trial's settings: the sections that arms override."""
+    """Pydantic model of a trial's settings, which are the sections that arms can override."""
     loss: str = ""
-    """Name of the metric of held-out loss in nats per token, or "" if none exists."""
+    """Name of the metric for held-out loss in nats per token, or "" if none exists."""
     defaults: Mapping[str, Any] = MappingProxyType({"inference": {"target": "this item set"}})
-    """Defaults of sections that all trainers share, by name; tables are merged key by key."""
+    """Default values of common study sections, keyed by section; tables are merged key by key."""
     free: Sequence[tuple[str, ...]] = ()
-    """Paths of tables whose keys the user chooses."""
+    """Paths of tables with user-defined keys."""
     is_closed: bool = True
-    """Whether the validation of a trial's settings refuses unknown keys."""
+    """Whether unknown keys in a trial's settings raise an error."""
     alternatives: Mapping[str, str] = MappingProxyType({})
-    """Keys that exclude each other: an override of a key removes its alternative."""
+    """Mutually exclusive keys: overriding a key removes the key to which it maps."""
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the table of a study file with its short forms expanded."""
+        """Return the table of a study file with shorthand notation expanded."""
         return table
 
     def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
         """Validate and return the trainer's sections of a study file.
 
-        `known` are the keys of the other sections, which errors can suggest.
+        `known` are other valid keys, which error messages can suggest.
         """
         sections = self._validated(self.model, table, known)
         return {name: getattr(sections, name) for name in self.model.model_fields}
 
     def shared(self, study: Study) -> dict[str, Any]:
-        """Return a dump of the sections that arms override."""
+        """Return the sections that arms can override, as a dict."""
         return study.model_dump(include=set(self.setting_model.model_fields))
 
     def setting(self, shared: dict[str, Any]) -> Any:
-        """Validate a trial's settings: the `shared` sections with an arm's overrides applied."""
+        """Validate a trial's settings: `shared` after an arm's overrides have been applied."""
         return self._validated(self.setting_model, shared)
 
     def _validated(
@@ -92,22 +92,22 @@ class StudyFormat:
             raise ParibusError(self.word(explain(error, model, known))) from None
 
     def word(self, problem: str) -> str:
-        """Return an error message with its keys renamed to those of a study file."""
+        """Return an error message with internal keys replaced by those of a study file."""
         return problem
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides as (key, value) in the order in which they are applied."""
+        """Return dotted overrides as (key, value) pairs, in order of application."""
         return list(overrides.items())
 
     def validate(self, study: Study) -> None:
         """Raise ParibusError if the arms of a study cannot be compared or tuned."""
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return facts about a study for the analysis; the default is no facts."""
+        """Return metadata of a study for the analysis; empty by default."""
         return StudyFacts()
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return facts about an arm for the analysis; the default is no facts."""
+        """Return metadata of an arm for the analysis; empty by default."""
         return ArmFacts()
 
     def tuning_problem(self, key: str) -> str:
@@ -115,32 +115,32 @@ class StudyFormat:
         return ""
 
     def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
-        """Return the sections of the tuning study that replace those of `study`.
+        """Return the sections of `study` that the tuning study replaces.
 
-        `asks` is whether its trials answer the questions of tasks.
+        If `asks` is True, tuning trials are also evaluated on tasks.
         """
         return {}
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return overrides for the tuning trials of `arm`, in addition to those of the arm."""
+        """Return additional overrides for the tuning trials of `arm`."""
         return {}
 
 
 class OwnFormat(StudyFormat):
-    """The format of custom trainers, whose sections are not validated."""
+    """Study format for custom trainers, without validation of their sections."""
 
     setting_model = Sections
     is_closed = False
 
     def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-        """Return all tables, unvalidated."""
+        """Return all tables without validation."""
         for name, section in table.items():
             if not isinstance(section, dict):
                 raise ParibusError(f"unknown key '{name}': {nearest(name, known)}", code="unknown")
         return table
 
     def shared(self, study: Study) -> dict[str, Any]:
-        """Return a dump of all tables that `Study` does not declare."""
+        """Return all sections that are not fields of `Study`, as a dict."""
         return study.model_dump(include=set(study.model_extra or ()))
 
 
@@ -151,7 +151,7 @@ def require_stacked(study: Study, feature: str) -> None:
     """Raise ParibusError unless the study uses the built-in engine, which `feature` needs."""
     if study.trainer != STACKED:
         raise ParibusError(
-            f"{feature} needs the trainer '{STACKED}', but study '{study.name}' uses "
+            f"{feature} requires trainer = '{STACKED}', but study '{study.name}' uses "
             f"'{study.trainer}'",
             code="unsupported",
         )

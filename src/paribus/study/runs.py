@@ -1,8 +1,8 @@
-"""Studies of finished runs: the section `[runs]` and its validation.
+"""The study section `[runs]`, for studies of runs that were trained by other programs.
 
-Nothing is trained: the trainer `runs` finds each arm's runs in logs and tables that other programs
-wrote (`paribus.readers`). If runs are unpaired (`inference.test = "welch_t"`, the default here), a
-seed only numbers the runs of an arm, and runs with equal seeds have nothing in common.
+The trainer `runs` trains nothing; it reads each arm's runs from logs and tables
+(`paribus.readers`). If runs are unpaired (`inference.test = "welch_t"`, the default here), seeds
+only number an arm's runs, and runs of different arms with equal seeds are not matched.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ TO_TARGET = "_to_target"
 
 
 class Score(Part):
-    """A score to compare, found in the files of every run."""
+    """A compared score, which the files of every run must contain."""
 
     better: Literal["lower", "higher"]
-    """Which direction is an improvement."""
+    """Direction of improvement."""
     label: str = ""
     """Display name; by default the name of the score."""
     unit: str = ""
@@ -37,72 +37,72 @@ class Score(Part):
     digits: Annotated[int, Field(ge=0, le=12)] = 4
     """Number of decimal places shown."""
     by_item: bool = False
-    """Whether the score is the mean of per-item scores in the files. All runs then need the same
-    number of items."""
+    """Whether the score is the mean of per-item scores in the files. If so, all runs must have the
+    same number of items."""
 
 
 class RunsSection(Part):
-    """The section `[runs]`: files, columns, and scores to compare."""
+    """The section `[runs]`: input files, column names, and compared scores."""
 
     paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Files, folders and patterns, relative to the study file; `new=runs/*.txt` assigns files to
-    the arm `new`."""
+    """Files, folders and glob patterns, relative to the study file. `new=runs/*.txt` assigns the
+    matching files to the arm `new`."""
     reader: str = ""
-    """A reader's name, or a custom reader `file.py:name`; by default each file's format is
-    recognised."""
+    """A built-in reader's name, or a custom reader `file.py:name`; by default the format of each
+    file is detected."""
     arm: str = "arm"
-    """The column or fact that names the arm of a run. `folder` and `name` use the name of the
-    file's folder or of the file, and ignore parts such as `seed_3` and `checkpoint-500`."""
+    """The column or configuration value that names a run's arm. `folder` and `name` stand for the
+    name of the parent folder or of the file, without suffixes such as `seed_3`."""
     seed: str = "seed"
-    """The column or fact that holds the seed of a run."""
+    """The column or configuration value that contains a run's seed."""
     label: str = ""
     """The arm's name in the files; by default its name in the study."""
     metric: str = ""
-    """The column of score names, in a long table with one row per score."""
+    """The column of score names, for tables in long format (one row per score)."""
     value: str = ""
-    """The column of score values, in a long table."""
+    """The column of score values, for tables in long format."""
     step: str = ""
-    """The column of steps, if a run has several rows in a table."""
+    """The column of training steps, for tables with several rows per run."""
     item: str = ""
-    """The column of items, if a run has a row for each question or document."""
+    """The column of item identifiers, for tables with one row per question or document."""
     at_step: Number | None = None
-    """The step at which scores are read; by default the last one."""
+    """The step at which scores are read; by default the last step."""
     target: Number | None = None
-    """A value of the primary score. The budgets that runs need to reach it are compared too, as
-    `steps_to_target`, `tokens_to_target` and `seconds_to_target`, if curves record them."""
+    """A value of the primary score. If set, and if curves are available, the steps, tokens and
+    seconds needed to reach this value are also compared (`steps_to_target` and so on)."""
     crashed: Literal["data", "exclude"] = "data"
-    """How to treat a run whose primary score is not finite. `data` counts it as a result, so
-    that an arm that loses more runs is never called better. `exclude` drops it, for hardware
-    faults. The number of such runs is reported."""
+    """How to treat runs whose primary score is not finite. `data` counts them as diverged, and an
+    arm with more of them is never judged better. `exclude` drops them, for example after hardware
+    faults. Their number is reported in both cases."""
     stopped_early: Literal["ask", "ok"] = "ask"
-    """How to treat runs that are marked crashed or failed but have a score. `ok` means that a
-    planned budget stopped them."""
+    """How to treat runs that are marked crashed or failed but have a score. `ask` raises an error;
+    `ok` accepts them, for runs that reached a planned budget."""
     where: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Conditions that runs must meet, such as `lr=0.01`; other runs are excluded."""
+    """Filters such as `lr=0.01`; runs that do not match are excluded."""
     best_of: str = ""
-    """A setting that varies among an arm's runs: only the best run of each seed is used, chosen
-    by the primary score itself."""
+    """A hyperparameter that varies within an arm. For each seed, only the run with the best
+    primary score is used."""
     scores: dict[str, Score] = Field(default_factory=dict)
-    """The scores to compare, by name."""
+    """Compared scores, keyed by name."""
     without: Annotated[tuple[Seed, ...], Field(strict=False)] = ()
-    """Seeds for which an arm has no run."""
+    """Seeds for which the arm has no run."""
 
 
 class RunsSetting(TrialSetting, Part):
-    """The resolved `[runs]` section of an arm."""
+    """The section `[runs]` with an arm's overrides applied."""
 
     runs: RunsSection
 
 
 class RunsFormat(StudyFormat):
-    """Format of studies of finished runs."""
+    """Study format for finished runs of other programs."""
 
     model = setting_model = RunsSetting
     defaults = MappingProxyType({"inference": {"target": "this item set", "test": "welch_t"}})
     free = (("runs", "scores"),)
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Set the `runs.label` of each arm to the arm's name, unless the arm sets it."""
+        """Set each arm's `runs.label` to the arm's name by default."""
         arms = table.get("arms")
         if not isinstance(arms, dict):
             return table
@@ -115,16 +115,16 @@ class RunsFormat(StudyFormat):
         return table | {"arms": labelled}
 
     def sections(self, table: dict[str, Any], known: Any) -> dict[str, Any]:
-        """Validate the section `[runs]`, and return it without defaults."""
+        """Validate the section `[runs]`, and return it without default values."""
         section = super().sections({"runs": {}} | table, known)["runs"]
         return {"runs": section.model_dump(mode="json", exclude_defaults=True)}
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return an arm's facts: the seeds for which it has no run."""
+        """Return the metadata of an arm: the seeds for which it has no run."""
         return ArmFacts(absent=study.setting(arm).runs.without)
 
     def validate(self, study: Study) -> None:
-        """Raise ParibusError if an endpoint is not a score of the study."""
+        """Raise ParibusError if an endpoint is not a declared score."""
         known = declared(study)
         for endpoint in study.endpoints:
             if endpoint.metric not in known:
@@ -135,12 +135,12 @@ class RunsFormat(StudyFormat):
 
 
 def section_of(study: Study) -> RunsSection:
-    """Return the section `[runs]` of a study, which its arms share."""
+    """Return the validated section `[runs]` of a study, without arm overrides."""
     return section_from(study.runs)
 
 
 def declared(study: Study) -> dict[str, Metric]:
-    """Return the metrics of the study's runs by name, including budgets to reach the target."""
+    """Return the declared scores and budgets to the target as metrics, keyed by name."""
     section = section_of(study)
     metrics = {
         name: Metric(
@@ -163,7 +163,7 @@ def declared(study: Study) -> dict[str, Metric]:
 
 
 def section_from(table: Any) -> RunsSection:
-    """Validate a table as the section `[runs]`. Raises ParibusError if it is invalid."""
+    """Build a `RunsSection` from a table. Raises ParibusError if the table is invalid."""
     try:
         return RunsSection.model_validate(table)
     except ValidationError as error:

@@ -1,6 +1,6 @@
-"""Tables of a study file that all trainers share: arms, endpoints, inference, and so on.
+"""Study sections common to all trainers: arms, endpoints, inference, decision and so on.
 
-Each table is validated by itself here; `Study` checks that the tables are consistent.
+Each section is validated on its own here; `Study` validates their consistency.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ HELD_OUT = ("evaluation", "parts")  # records of what is measured on held-out te
 
 
 class Arm(Spec):
-    """An arm: one way of training, as overrides of the shared setting."""
+    """An experimental arm, defined by overrides of the shared settings."""
 
     title: Title = ""
-    """Display name; by default its name."""
+    """Display name of the arm; by default its name."""
     description: Prose = ""
-    """Description for readers."""
+    """Description of the arm for reports."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """Dotted overrides of the shared setting."""
+    """Overrides of the shared settings, keyed by dotted name."""
     reference: str | None = None
-    """The arm with which this arm is compared; None stands for the study's baseline."""
+    """The arm to which this arm is compared; None for the study's baseline."""
 
 
 class Interaction(Spec):
-    """An interaction: a difference between two effects.
+    """An interaction, defined as the difference between two mean effects.
 
-    An arm's effect is its change against its own reference; the interaction is the mean effect of
-    the arms `of` minus that of the arms `than`, seed by seed.
+    An arm's effect is its difference from its reference. The interaction is the mean effect of the
+    arms in `of` minus the mean effect of the arms in `than`, computed for each seed.
     """
 
     title: Title = ""
-    """Display name; by default its name."""
+    """Display name of the interaction; by default its name."""
     of: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     """Arms whose effects are averaged."""
     than: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
@@ -58,7 +58,9 @@ class Interaction(Spec):
     def _compares_two_things(self) -> Self:
         arms = [*self.of, *self.than]
         if len(set(arms)) < len(arms):
-            raise ValueError(f"{arms} contain an arm twice; name each once, on one side")
+            raise ValueError(
+                f"'of' and 'than' share or repeat an arm ({', '.join(arms)}); list each arm once"
+            )
         return self
 
 
@@ -66,69 +68,68 @@ class Endpoint(Spec):
     """A metric on which arms are compared (see `Metric`)."""
 
     metric: Word
-    """A measure, `measure/part`, `probe/part/statistic`, or a metric that the trainer records."""
+    """Metric: `measure`, `measure/part`, `probe/part/statistic`, or a metric of the trainer."""
     primary: bool = False
-    """Whether every contrast has a verdict on this endpoint, which then needs a margin."""
+    """Whether each contrast gets a verdict on this endpoint. A primary endpoint needs a margin."""
     margin: Annotated[float, Field(gt=0)] | None = None
-    """Differences within +- margin, in the metric's unit, are too small to matter."""
+    """Equivalence margin, in the metric's unit: smaller differences are considered irrelevant."""
     smallest_effect: Annotated[float, Field(gt=0)] | None = None
-    """The smallest change worth detecting, for a primary endpoint. If the design is likely to miss
-    it, there is a warning before the run and in the verdict."""
+    """Smallest effect worth detecting, in the metric's unit, for a primary endpoint. A study that
+    is unlikely to detect this effect causes a warning before the run and in the verdict."""
 
 
 class Inference(Spec):
-    """Tests of contrasts: level, power, and the population that claims are about."""
+    """Settings of the statistical tests: level, power, and target population."""
 
     test: Literal["paired_t", "welch_t"] = "paired_t"
-    """The deciding test on seed means: the paired t, or Welch's t for unpaired runs (the default
-    of the trainer `runs`). Other tests are shown as sensitivity analyses."""
+    """The primary test on per-seed means: the paired t-test, or Welch's t-test for unpaired runs
+    (the default of the trainer `runs`). Other tests are reported as sensitivity analyses."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
-    """Two-sided level, controlled by Holm's method over the family of primary endpoints x
-    contrasts."""
+    """Two-sided significance level. Holm's method controls the family-wise error rate over all
+    primary endpoints and contrasts."""
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
-    """Power at which detectable effects are computed."""
+    """Power for which minimum detectable effects are computed."""
     resamples: Annotated[int, Field(ge=10_000, le=MOST_RESAMPLES)] = 10_000
-    """Number of resamples of every bootstrap."""
+    """Number of bootstrap resamples."""
     seed: Seed = 0
-    """Seed of the resampling."""
+    """Seed of the bootstrap."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
-    """The population of claims, besides new seeds. "this item set" (these questions and this
-    held-out text) is decided by `test` on seed means; it is the default of custom trainers,
-    which ask no questions. "new questions" includes the error of sampling questions in the
-    accuracy on tasks. "new items" also includes that of sampling documents in metrics on
-    held-out text, or of contiguous blocks if the text has fewer than five documents."""
+    """The population of items to which results generalise, in addition to new seeds. "this item
+    set" treats task questions and held-out text as fixed; it is the default of custom trainers.
+    "new questions" includes the sampling error of questions in task accuracy. "new items" also
+    includes the sampling error of documents in metrics on held-out text, or of contiguous blocks
+    if the text has fewer than five documents."""
     crossed: Literal["components", "bootstrap"] = "components"
-    """How the error of seeds and items is estimated for claims about new items: from variance
-    components, or by a bootstrap of both, which counts their interaction three times."""
+    """How the combined error of seeds and items is estimated: from variance components, or by a
+    bootstrap of both, which counts their interaction three times."""
     windows: Literal["blocks"] = "blocks"
-    """For "new items" in a text of fewer than five documents: its neighbouring windows are joined
-    into contiguous blocks, because they are not independent."""
+    """How "new items" are sampled in a text of fewer than five documents: neighbouring windows are
+    joined into contiguous blocks, because they are not independent."""
     choice: Literal["with_lack_of_fit", "propagated", "fixed"] = "with_lack_of_fit"
-    """For tuned studies: whether errors include the choice of each arm's values or ignore it
-    ("fixed"). "with_lack_of_fit" chooses for each arm the vertex of a parabola through the best
-    learning rate (or other positive number) of its grid and that rate's neighbours. Its error has
-    two parts: other tuning seeds would give another vertex, and the loss curve is not a parabola.
-    "propagated" includes only the first part, as studies before 2026-11-27 did. If the best
-    value lacks two neighbours, both use the best candidate tried and estimate the error by
-    resampling the tuning seeds."""
+    """How standard errors account for hyperparameter selection in tuned studies. "fixed" ignores
+    the selection. "with_lack_of_fit" selects, for each arm, the vertex of a parabola through the
+    best grid value and its two neighbours. It includes the error from the finite number of tuning
+    seeds, and the error from a loss curve that is not a parabola. "propagated" includes only the
+    former, as studies before 2026-11-27 did. If the best value lacks two neighbours, both select
+    the best candidate and estimate the error by resampling the tuning seeds."""
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Square of the first stage's weight, if `paribus extend` ever adds a second stage. It is
-    fixed before any result is seen, so that the second stage may have any size."""
+    """Squared weight of the first stage, in case `paribus extend` adds a second stage. The weight
+    is fixed before any result is known, so the second stage can have any size."""
 
     @property
     def chooses_vertex(self) -> bool:
-        """True if tuned arms are judged at the vertex of a fitted parabola."""
+        """True if tuned arms are compared at the vertex of a fitted parabola."""
         return self.choice != "fixed"
 
     @property
     def claims_new_questions(self) -> bool:
-        """True if claims about tasks generalise to new questions."""
+        """True if task results generalise to new questions."""
         return self.target != "this item set"
 
     def claims_new_items(self, metric: Metric) -> bool:
-        """Return whether claims about `metric` generalise to new items.
+        """Return whether results for `metric` generalise to new items.
 
-        Items are then resampled together with the seeds.
+        If so, items are resampled together with seeds.
         """
         if metric.items == QUESTIONS:
             return self.claims_new_questions
@@ -136,59 +137,59 @@ class Inference(Spec):
 
 
 class Stability(Spec):
-    """Rules for divergence and spikes of a training loss, and for an unstable baseline."""
+    """Criteria for divergence, loss spikes, and an unstable baseline."""
 
     smoothing_steps: Steps = 10
-    """Number of last steps whose mean is the final loss. A run whose final loss is above its first
-    loss has diverged."""
+    """Number of last steps whose mean loss is the final loss. A run has diverged if its final loss
+    exceeds its first loss."""
     median_steps: Steps = 20
-    """Number of previous steps whose median and MAD define a spike."""
+    """Number of preceding steps over which the median and MAD for spike detection are computed."""
     mad_multiplier: Annotated[float, Field(gt=0)] = 8.0
-    """Number of MADs above the median that make a spike."""
+    """Spike threshold, in MADs above the median."""
     spike_steps: Steps = 3
-    """Number of consecutive steps above median + mad_multiplier x MAD that make a spike."""
+    """Number of consecutive steps above median + mad_multiplier * MAD that count as a spike."""
     unstable_above: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """A baseline is unstable if more than this share of its trials had an event."""
+    """Fraction of trials with a spike or divergence above which the baseline is unstable."""
 
     @property
     def steps_needed(self) -> int:
-        """Smallest number of steps with which a run can be checked for events."""
+        """Minimum number of training steps for the detection of spikes and divergence."""
         return max(self.smoothing_steps, self.median_steps + self.spike_steps)
 
 
 class Decision(Spec):
-    """The rule by which an arm is adopted, and its parameters."""
+    """The decision rule for adopting an arm, and its parameters."""
 
     rule: Word = "superiority"
-    """A rule of docs/reference/rules.md, or a custom rule `file.py:name`."""
+    """A built-in rule (see docs/reference/rules.md), or a custom rule `file.py:name`."""
     calibration_budget: Annotated[float, Field(ge=0)] | None = None
-    """Largest allowed increase of the expected calibration error; None for no limit."""
+    """Maximum allowed increase in expected calibration error; None for no limit."""
     throughput_budget: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Largest allowed loss of training throughput, as a share; None for no limit."""
+    """Maximum allowed loss of training throughput, as a fraction; None for no limit."""
     benefit: Word | None = None
-    """For the rule non_inferiority: the endpoint on which a non-inferior arm must gain."""
+    """The endpoint on which a non-inferior arm must improve, for the rule non_inferiority."""
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
-    """Smallest gain on `benefit`: in the endpoint's unit, or as a share for endpoints compared
-    as ratios (throughput, memory)."""
+    """Minimum improvement on `benefit`, in the endpoint's unit, or as a fraction for endpoints
+    that are compared as ratios (throughput, memory)."""
     unreachable: Literal["refuse", "accept"] = "refuse"
-    """Whether to refuse or accept a study that cannot reach a verdict: it has a single arm, or its
-    rule cannot adopt any arm, or its hypotheses name impossible outcomes. The reason can be too few
-    seeds, or a missing limit, benefit or endpoint."""
+    """Whether to refuse or accept a study that cannot reach a verdict, for example because it has
+    a single arm or too few seeds, because a limit, benefit or endpoint is missing, or because its
+    hypotheses name impossible outcomes."""
 
 
 class Resources(Spec):
-    """Hardware of a trial.
+    """Hardware resources of a trial.
 
-    It affects speed and the last bits of results, so it is a control and is recorded for every
-    trial, but it is not part of the study's digest.
+    They affect speed and rounding, so they are recorded for every trial and compared between arms,
+    but they are not part of the study's digest.
     """
 
     devices_per_trial: Annotated[int, Field(ge=1)] | None = None
-    """Number of devices of one machine that train a trial together by data parallelism. 1 trains
-    one trial at a time on each device; None trains several trials on a device side by side."""
+    """Number of devices of one machine that train a trial with data parallelism. 1 trains one
+    trial at a time on each device; None trains several trials on each device concurrently."""
     checkpoint_activations: bool = False
-    """Whether blocks store only their inputs and recompute the rest in the backward pass: less
-    memory, and a third more operations (Chen et al. 2016). Needs devices_per_trial."""
+    """Whether to use activation checkpointing, which saves memory at the cost of about a third
+    more operations (Chen et al. 2016). Requires devices_per_trial."""
 
     @property
     def devices(self) -> int:
@@ -199,43 +200,43 @@ class Resources(Spec):
     def _checkpoints_train_alone(self) -> Self:
         if self.checkpoint_activations and self.devices_per_trial is None:
             raise ValueError(
-                "checkpoint_activations = true needs one trial at a time per device; set "
-                "devices_per_trial too, such as 1"
+                "checkpoint_activations = true requires devices_per_trial; set devices_per_trial, "
+                "such as devices_per_trial = 1"
             )
         return self
 
 
 class Plan(Spec):
-    """Plan of interim analyses (looks)."""
+    """Schedule of interim analyses (looks)."""
 
     looks: Annotated[
         tuple[Annotated[int, Field(gt=0, le=MOST_SEEDS)], ...],
         Field(strict=False, min_length=1),
     ]
-    """Number of seeds at each look, ascending; the last look has all seeds."""
+    """Cumulative number of seeds at each interim analysis, ascending; the last is the total."""
 
 
 class Hypothesis(Spec):
-    """A statement that the verdicts of a study support or contradict."""
+    """A hypothesis that the study's verdicts can support or contradict."""
 
     name: Name
-    """Name of the hypothesis in verdicts and pages."""
+    """Name of the hypothesis in reports."""
     statement: Prose
-    """The expectation, in words."""
+    """The expected result, in plain language."""
     arms: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """The arms that the hypothesis is about; by default every compared arm."""
+    """Arms to which the hypothesis applies; by default all arms with a reference."""
     endpoint: Word | None = None
-    """The primary endpoint that the hypothesis is about; None for all of them."""
+    """Primary endpoint to which the hypothesis applies; None for all primary endpoints."""
     supported_by: Outcomes
-    """Outcomes (such as "ADOPT") or rows of the rule (such as "row 3") that support it."""
+    """Verdicts (such as "ADOPT") or rule rows (such as "row 3") that support the hypothesis."""
     contradicted_by: Outcomes = ()
-    """Outcomes or rows that contradict it."""
+    """Verdicts or rule rows that contradict the hypothesis."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
         if both := set(self.supported_by) & set(self.contradicted_by):
             raise ValueError(
-                f"'{min(both)}' would both support and contradict '{self.name}'; remove it from "
-                "supported_by or contradicted_by"
+                f"'{min(both)}' both supports and contradicts the hypothesis '{self.name}'; remove "
+                "it from supported_by or contradicted_by"
             )
         return self

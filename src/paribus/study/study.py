@@ -1,7 +1,7 @@
-"""A study: a shared setting, and arms that differ from it.
+"""The `Study` class: shared settings, and arms defined by overrides of these settings.
 
-An arm is a set of dotted overrides, such as `"model.embedding.norm" = "layernorm"`. What differs
-between two arms is therefore known before anything runs, and can be printed.
+An arm is a set of dotted overrides, such as `"model.embedding.norm" = "layernorm"`, so the
+differences between two arms are known before any training.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LEARNING_RATE = "training.optimizer.learning_rate"
 
 
 def _split_seeds(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a study's table with `seeds = { looks = ... }` replaced by a seed list and a plan."""
+    """Expand `seeds = { looks = [...] }` in a study's table to a list of seeds and a plan."""
     seeds = table.get("seeds")
     if not isinstance(seeds, dict):
         return table
@@ -67,7 +67,7 @@ def _split_seeds(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
-    """Fill in `tuning.select` if it is missing: `loss`, else the first primary endpoint."""
+    """Set `tuning.select` to `loss` or the first primary endpoint, if it is missing."""
     tuning, endpoints = table.get("tuning"), table.get("endpoints")
     if not isinstance(tuning, dict) or tuning.get("select"):
         return table
@@ -87,17 +87,17 @@ def format_of(trainer: object) -> Any:
         return provided("function", "own_format")
     known = nearest(str(trainer), PROVIDED["format"])
     raise ParibusError(
-        f"trainer = {trainer!r:.80} is unknown; {known}; name your own as "
-        f"'file.py:name', or add kind = '{COMMAND}' to a table [trainer]",
+        f"trainer = {trainer!r:.80} is unknown; {known}; for a custom trainer, use "
+        f"'file.py:name' or a table [trainer] with kind = '{COMMAND}'",
         code="unknown",
     )
 
 
 class Study(Spec):
-    """A study: arms, seeds, endpoints, hypotheses, decision rule, and its trainer's sections.
+    """A validated study: arms, seeds, endpoints, decision rule, and the trainer's sections.
 
-    The sections that only the trainer reads (`data`, `model` and `training` for the built-in
-    one) are attributes too. `setting(arm)` returns the settings of an arm's trials.
+    The trainer's sections (`data`, `model` and `training` for the built-in trainer) are also
+    attributes. `setting(arm)` returns the settings of an arm's trials.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -105,34 +105,33 @@ class Study(Spec):
     name: Name
     """Name of the study and of its results folder."""
     trainer: Word = STACKED
-    """The trainer of the study's trials: a name, or a custom trainer `file.py:name`."""
+    """A built-in trainer's name, or a custom trainer `file.py:name`."""
     title: Title = ""
-    """Title of the study's pages; by default its name."""
+    """Title of the study in reports; by default its name."""
     question: Prose = ""
-    """The study's question in one sentence: the first line of the card and the page."""
+    """The research question in one sentence, shown at the top of reports."""
     baseline: Name = "baseline"
-    """The arm with which other arms are compared."""
+    """The arm to which other arms are compared by default."""
     arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
-    """Arms by name. `[arms.baseline]` may be empty; every other arm must set something."""
+    """Arms, keyed by name. Every arm except the baseline must override a setting."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
-    """A list, such as `[1, 2, 3, 4, 5]`, or `{ looks = [5, 8, 12, 20] }`. Each seed is one trial
-    of every arm."""
+    """Training seeds: a list such as `[1, 2, 3, 4, 5]`, or `{ looks = [5, 8, 12, 20] }` for
+    interim analyses. Every arm has one trial per seed."""
     plan: Plan | None = None
-    """Interim looks at the data, set by `seeds = { looks = [5, 8, 12, 20] }`; None for a single
-    look at all seeds."""
+    """Schedule of interim analyses, set by `seeds = { looks = [5, 8, 12, 20] }`; None for a single
+    analysis of all seeds."""
     stages: Annotated[tuple[int, ...], Field(strict=False)] = ()
-    """Number of seeds in each stage, in order, if `paribus extend` added seeds."""
+    """Number of seeds in each stage, if `paribus extend` added a second stage; else ()."""
     endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)]
-    """Metrics on which arms are compared; at least one is primary. By default those of the
-    trainer."""
+    """Compared metrics, of which at least one is primary; by default the trainer's endpoints."""
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
     hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False)] = ()
-    """Expectations, and the verdicts that would support or contradict them."""
+    """Hypotheses, with the verdicts that would support or contradict each of them."""
     interactions: dict[Name, Interaction] = Field(default_factory=dict)
-    """Interactions by name: whether an effect depends on something else. They are tested on
-    every primary endpoint, as a separate family."""
+    """Interactions, keyed by name. They are tested on every primary endpoint, as a separate family
+    of hypotheses."""
     tuning: Tuning | None = None
     resources: Resources = Resources()
 
@@ -149,17 +148,17 @@ class Study(Spec):
 
     @property
     def called(self) -> dict[str, str]:
-        """Display names by arm: the arm's title, or its name if it has none. Records use names."""
+        """Display names of arms, keyed by arm name: the title, or the name if the title is ""."""
         return {name: arm.title or name for name, arm in self.arms.items()}
 
     @property
     def folder(self) -> Path:
-        """Folder of the study's file, at which its relative paths start."""
+        """Folder of the study file, against which relative paths are resolved."""
         return self._folder
 
     @property
     def is_foreign(self) -> bool:
-        """True for a study from a results folder, whose code may come from someone else."""
+        """True if the study was loaded from a results folder without `trust`."""
         return self._is_foreign
 
     @model_validator(mode="before")
@@ -187,8 +186,8 @@ class Study(Spec):
         for arm, reference in self.contrasts:
             if not self.differences(arm):
                 raise ParibusError(
-                    f"arm '{arm}' does not differ from '{reference}'; add overrides to its `set` "
-                    "(or a ref or args, if the trainer is a command)",
+                    f"arm '{arm}' does not differ from its reference '{reference}'; add overrides "
+                    f"to [arms.{arm}] (for command trainers, a ref or args)",
                     code="conflict",
                 )
         return self
@@ -196,16 +195,16 @@ class Study(Spec):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return a section of the trainer."""
+            """Return a section of the trainer by name."""
 
     @property
     def format(self) -> Any:
-        """Format of the trainer's sections (`paribus.study.protocol.StudyFormat`)."""
+        """Study format of the trainer (`paribus.study.protocol.StudyFormat`)."""
         return format_of(self.trainer)
 
     @property
     def facts(self) -> StudyFacts:
-        """Facts of the study from its trainer's sections."""
+        """Metadata of the study, derived from the trainer's sections."""
         return self.format.facts(self)
 
     @cached_property
@@ -214,7 +213,7 @@ class Study(Spec):
 
     @cached_property
     def setting_records(self) -> dict[str, dict[str, Any]]:
-        """Settings of each arm's trials, as stored in trial.json."""
+        """Settings of each arm's trials as JSON-serialisable dicts, keyed by arm."""
         return {arm: self.setting(arm).model_dump(mode="json") for arm in self.arms}
 
     @cached_property
@@ -222,13 +221,13 @@ class Study(Spec):
         return {arm: self.format.arm_facts(self, arm) for arm in self.arms}
 
     def arm_facts(self, arm: str) -> ArmFacts:
-        """Return the facts of an arm from the trainer's sections."""
+        """Return the metadata of an arm, derived from the trainer's sections."""
         return self._arm_facts[arm]
 
     def setting(self, arm: str) -> Any:
-        """Return the shared setting with the overrides and tuned values of `arm`."""
+        """Return the shared settings with the overrides and tuned values of `arm` applied."""
         if arm not in self.arms:
-            raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}", code="unknown")
+            raise ParibusError(f"unknown arm '{arm}'; {nearest(arm, self.arms)}", code="unknown")
         return self._settings[arm]
 
     def _setting(self, arm: str) -> Any:
@@ -243,52 +242,49 @@ class Study(Spec):
             raise ParibusError(f"arm '{arm}': {error}", code=error.code) from None
 
     def reference(self, arm: str) -> str | None:
-        """Return the arm with which `arm` is compared, or None for an arm without a reference."""
+        """Return the arm to which `arm` is compared, or None for the baseline."""
         reference = self.arms[arm].reference or self.baseline
         return None if reference == arm else reference
 
     def differences(self, arm: str) -> dict[str, tuple[Any, Any]]:
-        """Return {dotted key: (reference's value, arm's value)} for settings that differ."""
+        """Return {dotted key: (reference's value, arm's value)} for all settings that differ."""
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
 
     def share_tokens(self, arm: str, reference: str) -> bool:
-        """Return whether two arms have the same tokenizer.
-
-        Only then are their losses per token comparable.
-        """
+        """Return whether two arms have the same tokenizer, so that their losses are comparable."""
         return self.arm_facts(arm).tokenizer == self.arm_facts(reference).tokenizer
 
     @property
     def primary(self) -> Endpoint:
-        """The first primary endpoint, which pages show first."""
+        """The first primary endpoint."""
         return self.judged[0]
 
     @property
     def judged(self) -> tuple[Endpoint, ...]:
-        """The primary endpoints. Every contrast has a verdict on each of them."""
+        """All primary endpoints."""
         return tuple(endpoint for endpoint in self.endpoints if endpoint.primary)
 
     @property
     def family(self) -> int:
-        """Number of hypotheses tested as one family: primary endpoints x contrasts."""
+        """Size of the family for Holm's method: number of primary endpoints * contrasts."""
         return len(self.judged) * max(len(self.contrasts), 1)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of all compared metrics: the endpoints, and the metric that tuning selects by."""
+        """Names of all endpoints and of the metric by which tuning selects candidates."""
         chosen_by = [self.tuning.select] if self.tuning else []
         return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *chosen_by]))
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:
-        """All compared pairs (arm, reference)."""
+        """All pairs (arm, reference) that are compared."""
         pairs = [(arm, self.reference(arm)) for arm in self.arms]
         return [(arm, reference) for arm, reference in pairs if reference is not None]
 
     @property
     def trials(self) -> list[tuple[str, int]]:
-        """All trials (arm, seed), ordered by seed so that an interrupted study still has pairs."""
+        """All trials (arm, seed), ordered by seed so that pairs finish early."""
         absent = {arm: frozenset(self.arm_facts(arm).absent) for arm in self.arms}
         return [(arm, seed) for seed in self.seeds for arm in self.arms if seed not in absent[arm]]
 
@@ -299,12 +295,12 @@ class Study(Spec):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the study's `substance`: no descriptive texts, hardware or tuned values."""
+        """SHA-256 of the study, excluding descriptive texts, hardware and tuned values."""
         return digest(stamped(substance(self.model_dump(mode="json"))))
 
 
 def _problems(study: Study) -> Iterator[str]:
-    """Yield a message for each conflict between parts of a study."""
+    """Yield an error message for each conflict between sections of a study."""
     yield from _unknown_names(study)
     yield from _plan_problems(study)
     if study.tuning is not None:
@@ -319,14 +315,14 @@ def _problems(study: Study) -> Iterator[str]:
     }
     if not study.is_paired and (needs := [name for name, stated in paired.items() if stated]):
         yield (
-            f'{" and ".join(needs)} need pairs, but inference.test = "welch_t" has none; set '
-            'test = "paired_t" if runs with the same seed share data and initial values'
+            f'inference.test = "welch_t" does not pair runs, as required by {" and ".join(needs)}; '
+            'if runs with equal seeds share data and initial weights, set test = "paired_t"'
         )
     if study.interactions and study.plan:
-        yield "interactions cannot be combined with looks; give seeds as a list"
+        yield "interactions cannot be combined with interim analyses; specify seeds as a list"
     if study.resources != Resources() and study.trainer != STACKED:
         yield (
-            f"[resources] needs trainer = '{STACKED}', but the trainer is '{study.trainer}'; "
+            f"[resources] requires trainer = '{STACKED}', but the trainer is '{study.trainer}'; "
             "remove [resources]"
         )
     yield from _endpoint_problems(study)
@@ -337,19 +333,18 @@ def _unknown_names(study: Study) -> Iterator[str]:
         yield f"seeds {list(study.seeds)} contain a duplicate; list each seed once"
     if study.baseline not in study.arms:
         yield (
-            f"baseline '{study.baseline}' is not an arm; add [arms.{study.baseline}], or name "
-            f"the arm that the others are compared with, such as baseline = "
-            f'"{next(iter(study.arms))}"'
+            f"baseline '{study.baseline}' is not an arm; add [arms.{study.baseline}], or set "
+            f'baseline to an existing arm, such as baseline = "{next(iter(study.arms))}"'
         )
     references = [arm.reference for arm in study.arms.values() if arm.reference]
     sides = [arm for each in study.interactions.values() for arm in (*each.of, *each.than)]
     for arm in (*references, *sides):
         if arm not in study.arms:
-            yield (f"arm '{arm}' is not in arms {sorted(study.arms)}: {nearest(arm, study.arms)}")
+            yield f"unknown arm '{arm}' in a reference or interaction; {nearest(arm, study.arms)}"
         elif arm in sides and study.reference(arm) is None:
             yield (
-                f"interactions name arm '{arm}', which has no effect because it is not compared "
-                "with another arm; name other arms"
+                f"interactions include arm '{arm}', which has no effect because it has no "
+                "reference; use arms that are compared with a reference"
             )
 
 
@@ -357,21 +352,24 @@ def _plan_problems(study: Study) -> Iterator[str]:
     n_seeds, stages = len(study.seeds), study.stages
     if stages and (len(stages) < 2 or min(stages) < 2 or sum(stages) != n_seeds):
         yield (
-            f"stages {list(stages)} do not add up to {n_seeds} seeds in two or more stages of at "
-            "least 2; remove stages, and add one with `paribus extend`"
+            f"stages = {list(stages)} is invalid for {n_seeds} seeds, because two or more stages "
+            "of at least 2 seeds must sum to it; remove stages, and run `paribus extend`"
         )
     if study.plan is None:
         return
     looks = study.plan.looks
     if stages:
-        yield "a study with looks cannot have a second stage; list the seeds, or plan more looks"
+        yield (
+            "a study with interim analyses cannot have a second stage; specify seeds as a list, "
+            "or add interim analyses to looks"
+        )
     if not looks[1:] or looks[0] < LEAST_PAIRS or looks[-1] != n_seeds:
         yield (
-            f"looks {list(looks)} must be two or more, the first at {LEAST_PAIRS} seeds or later "
-            f"(fewer are described and not tested), the last at all {n_seeds} seeds"
+            f"looks = {list(looks)} is invalid; list two or more numbers of seeds, from at least "
+            f"{LEAST_PAIRS} (the minimum for a test) to {n_seeds} (all seeds)"
         )
     if any(after <= before for before, after in pairwise(looks)):
-        yield f"looks {list(looks)} do not ascend; give each look more seeds than the one before"
+        yield f"looks = {list(looks)} is not strictly ascending; sort it and remove duplicates"
 
 
 def _endpoint_problems(study: Study) -> Iterator[str]:
@@ -380,7 +378,7 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
     if len(set(metrics)) < len(metrics):
         yield f"endpoints {metrics} contain a duplicate; list each metric once"
     if not primary:
-        yield "no endpoint is primary; mark the deciding one with primary = true"
+        yield "no endpoint is primary; add primary = true to the main endpoint"
     for endpoint in study.endpoints:
         # Of runs that are there already nobody may have thought of a margin.
         if endpoint.primary and endpoint.margin is None and study.trainer != RUNS:
@@ -400,22 +398,22 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
         yield f"decision.benefit = '{benefit}' is not an endpoint of the study; {hint}"
     if benefit in primary or study.plan:
         yield (
-            f"decision.benefit = '{benefit}' must be an endpoint that is not primary, in a study "
-            "without looks"
+            f"decision.benefit = '{benefit}' requires a non-primary endpoint and a study without "
+            "interim analyses; choose another endpoint, or specify seeds as a list"
         )
 
 
 def first_stage(study: Study) -> Study:
-    """Return the study without its second stage."""
+    """Return a copy of `study` without its second stage."""
     if not study.stages:
         return study
     return study.model_copy(update={"seeds": study.seeds[: study.stages[0]], "stages": ()})
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a dumped study that its digest covers.
+    """Return the subset of a dumped study that its digest covers.
 
-    Excluded are descriptive texts, hardware, tuned values and `decision.unreachable`.
+    Exclude descriptive texts, hardware, tuned values and `decision.unreachable`.
     """
 
     def without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
@@ -432,11 +430,11 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
 
 
 def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: str = "") -> None:
-    """Set a dotted key in a dumped study or setting, in place.
+    """Set a dotted key in a dumped study or in dumped settings, in place.
 
-    Raises ParibusError for unknown keys, except for those that the later validation refuses. In
-    tables whose keys the user chooses (`FREE`, and those of the trainer's `form`), the rest of the
-    dotted key is a single name.
+    In tables with user-defined keys (`FREE` and `form.free`), the rest of the dotted key is a
+    single name. Raises ParibusError for unknown keys, except for those that later validation
+    rejects.
     """
     node, path, free = tree, key.split("."), -1
     for table in (*FREE, *form.free):
@@ -447,13 +445,13 @@ def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: st
         is_checked = depth <= (path[0] == "arms") or not form.is_closed
         if part not in node and depth != free and is_checked:
             known = nearest(part, node)
-            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {known}", code="unknown")
+            raise ParibusError(f"{where}unknown key '{part}' in '{key}'; {known}", code="unknown")
         if depth < len(path) - 1:
             node = node.setdefault(part, {})
         if not isinstance(node, dict):
             raise ParibusError(
-                f"{where}unknown key '{key}', because '{'.'.join(path[: depth + 1])}' = {node!r} "
-                "is not a table; set it as a whole",
+                f"{where}unknown key '{key}'; '{'.'.join(path[: depth + 1])}' = {node!r} is not a "
+                "table, so assign a value to that key instead",
                 code="unknown",
             )
     node[path[-1]] = value
@@ -464,9 +462,9 @@ def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: st
 
 
 def tuning_of(study: Study) -> Tuning:
-    """Return the tuning of a study. Raises ParibusError if it has none."""
+    """Return the tuning section of a study. Raises ParibusError if it is missing."""
     if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' has no tuning; add a table [tuning]")
+        raise ParibusError(f"study '{study.name}' has no section [tuning]; add one to tune arms")
     return study.tuning
 
 
@@ -477,10 +475,10 @@ def built(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Build a `Study` from a plain dict; its relative paths start at `folder`.
+    """Build a `Study` from a dict, and resolve its relative paths against `folder`.
 
-    Custom code that a `foreign` study names is not run (see `paribus.study.trust`). Raises
-    ParibusError, whose message begins with `label`.
+    Custom code of a `foreign` study is not run (see `paribus.study.trust`). Raises ParibusError,
+    prefixed with `label`, if the study is invalid.
     """
     try:
         study = Study.model_validate(table)

@@ -1,6 +1,6 @@
-"""Declarations and records of trainers, and facts of a study for its analysis.
+"""Data classes of the trainer interface: declarations, trial records, and study metadata.
 
-A study names its trainer; the default is `trainer = "stacked"`, the built-in engine.
+The default trainer is the built-in engine, `trainer = "stacked"`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Place = Annotated[int, Field(ge=0, lt=2**63)]
 
 @validated(frozen=True, config=ConfigDict(defer_build=True))
 class TestText:
-    """The text on which a trainer's test scores are measured, identified as in the ledger.
+    """Identity of the test text on which a trainer measures its scores.
 
     Attributes:
         digest: SHA-256 of the text.
-        corpus: SHA-256 of the corpus that the text was cut from, or "" if unknown.
-        start, stop: range of bytes in the corpus. A stop of None is the end of the corpus.
+        corpus: SHA-256 of the corpus that contains the text, or "" if unknown.
+        start, stop: byte range of the text in the corpus; a stop of None is the end of the corpus.
     """
 
     __test__ = False  # nothing for pytest, whatever its name
@@ -47,14 +47,13 @@ class Declaration:
     """Metrics and controls of a trainer, registered before its first trial.
 
     Attributes:
-        metrics: metrics that its trials score.
-        controls: values that must be equal in both trials of a pair, by name; each with the
-            prefixes of study keys by which an arm declares that they differ.
-        by_item: metrics that are means over items, for which every trial records each item's
-            score.
-        must_be_finite: a trial without a finite value of this metric has diverged; "" for none.
-        test: the text on which scores are measured; None if it is not declared.
-        about: further data to register, such as a program's commit.
+        metrics: metrics that trials record.
+        controls: {name: study key prefixes} for values that must be equal in both trials of a
+            pair, unless the arm overrides a key with one of the prefixes.
+        by_item: metrics that are means over items and are recorded per item.
+        must_be_finite: metric that is not finite if a trial has diverged, or "" for none.
+        test: the text on which scores are measured, or None if it is not declared.
+        about: further JSON data to register, such as a program's commit.
     """
 
     metrics: tuple[Metric, ...]
@@ -70,19 +69,18 @@ class TrialRecord:
     """Results of one trial.
 
     Attributes:
-        scores: values by metric; a missing metric was not measured.
-        items: by metric, the score of each item, in the same order in all trials and with equal
-            weights.
+        scores: final values, keyed by metric; metrics that were not measured are omitted.
+        items: per-item scores, keyed by metric, in the same order in all trials.
         losses: training loss at each step, used to detect divergence and spikes; may be empty.
-        controls: evidence by control; a control holds if both trials have equal values, and is
-            unproven if it is missing.
-        diverged_at: the first step, from 0, that was not finite; None if all were.
-        seconds: training time.
-        steps: the step of each entry of `losses`, if not 1, 2, 3 and so on.
-        curves: by metric, its values along training as (step, value).
-        about: further data for trial.json.
-        files: content of further records to seal, by file name; only names that the trainer's
-            format knows.
+        controls: values that must match between both trials of a pair, keyed by control. A missing
+            control is reported as not proven.
+        diverged_at: 0-based index of the first step with a non-finite loss, or None.
+        seconds: training time in seconds.
+        steps: step number of each entry of `losses`; by default 1, 2, 3 and so on.
+        curves: measurements during training as (step, value) pairs, keyed by metric.
+        about: further JSON data for trial.json.
+        files: contents of further records, keyed by file name; the names must be among those that
+            the trainer's record format defines.
     """
 
     scores: Mapping[str, float]
@@ -99,15 +97,15 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class ArmFacts:
-    """Facts of one arm for the analysis.
+    """Metadata of an arm for the analysis.
 
     Attributes:
-        steps, tokens: the length of training; None if unknown.
-        learning_rate: None if unknown.
-        tokenizer: identity of the tokenizer; arms with the same one can be compared by loss per
-            token.
-        curve_tokens: tokens seen by each point of the held-out curve.
-        absent: seeds of the study for which the arm has no trial.
+        steps, tokens: training budget; None if unknown.
+        learning_rate: peak learning rate; None if unknown.
+        tokenizer: identifier of the tokenizer. Losses per token are only comparable between arms
+            with equal identifiers.
+        curve_tokens: number of training tokens before each point of the held-out loss curve.
+        absent: seeds for which the arm has no trial.
     """
 
     steps: int | None = None
@@ -120,12 +118,12 @@ class ArmFacts:
 
 @dataclass(frozen=True)
 class StudyFacts:
-    """Facts of a study for the analysis, from the trainer's sections.
+    """Metadata of a study for the analysis.
 
     Attributes:
-        target: the loss that runs must reach when their budgets are compared, or None.
-        seals_test: whether a part of the text is sealed until the verdict.
-        texts: files of text and vocabulary that the study names, as absolute paths.
+        target: loss for comparisons of the budget needed to reach it, or None.
+        seals_test: whether a test split is withheld until the verdict.
+        texts: absolute paths of the text and vocabulary files that the study uses.
     """
 
     target: float | None = None

@@ -1,7 +1,7 @@
-"""Custom code that a study names, and the check that it may run.
+"""Discovery of a study's custom code, and the check that it may run.
 
-A study file and the code beside it belong to the user. A results folder may come from anyone. Code
-that it names runs only if the user passes `--trust`, after an error that names the code.
+Study files are trusted, together with the code beside them. A results folder may come from anyone,
+so its code runs only if the user passes `--trust`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN = 4  # import paths in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
-    """Return the import paths of all custom code that `study` names, without duplicates."""
+    """Return the unique import paths of all custom code that `study` uses."""
     trained = [path for arm in study.arms for path in study.setting(arm).own_named.values()]
     measuring = [path for key in MEASURING.values() for path in _own(study, key)]
     import_paths = [name for name in (study.trainer, study.decision.rule) if ":" in name]
@@ -35,40 +35,40 @@ def custom_code(study: Study) -> tuple[str, ...]:
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
-    """Return the import paths of custom code that runs in a training step of `arm`."""
+    """Return the import paths of custom code that runs in the training steps of `arm`."""
     return (*study.setting(arm).own_parts, *_own(study, "probes.own"))
 
 
 def _own(study: Study, key: str) -> tuple[str, ...]:
-    """Return the import paths at a study key of the built-in engine, or () for other trainers."""
+    """Return the import paths under a dotted study key, or () without the built-in engine."""
     return attrgetter(key)(study) if study.trainer == STACKED else ()
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
-    """Return the recorded sources of custom probes, measures and tasks, by import path."""
+    """Return source digests of custom probes, measures and tasks, keyed by kind and import path."""
     return {
         record: digests_of(_own(study, key), key, study.folder) for record, key in MEASURING.items()
     }
 
 
 def require_trust(study: Study) -> None:
-    """Raise ParibusError if `study` would run untrusted code or use changed files.
+    """Raise ParibusError if `study` would run untrusted code or use modified files.
 
-    Code is untrusted if a results folder names it. Files in its `sources/` must equal the
-    registered ones. Nothing is imported here.
+    Code from a results folder is untrusted, and files in its `sources/` must match the registered
+    digests. No custom code is imported.
     """
     runs = ""
     if study.is_foreign and study.trainer == COMMAND:
         words = study.program.command
         runs = f"its command: {words if isinstance(words, str) else ' '.join(words)}"
     elif study.is_foreign and (named := custom_code(study)):
-        runs = f"the code that it names: {some(named, SHOWN)}"
+        runs = f"its custom code: {some(named, SHOWN)}"
     is_kept = study.folder.name == SOURCES
     folder = study.folder.parent if is_kept else study.folder
     if runs:
         raise ParibusError(
-            f"{folder} is a results folder, and running its study runs {runs}. Read it first; if "
-            "you trust it, pass --trust (trust=True)",
+            f"{folder} is a results folder and may come from someone else; running its study runs "
+            f"{runs}. Read this code first, then pass --trust (trust=True) if you trust it",
             code="untrusted",
         )
     if is_kept and (changed := changed_files(folder)):
@@ -76,7 +76,7 @@ def require_trust(study: Study) -> None:
 
 
 def changed_files(results: Path) -> list[str]:
-    """Return a message for each file in `sources/` that was changed after registration."""
+    """Return an error message for each file in `sources/` that changed after registration."""
     registration, kept = results / "registration.json", results / SOURCES
     if not kept.is_dir() or not is_regular(registration):
         return []

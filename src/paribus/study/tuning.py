@@ -1,12 +1,12 @@
-"""Tuning: a search for each arm's values before the verdict, at equal cost for every arm.
+"""Hyperparameter tuning for each arm, with the same search space and budget for every arm.
 
     [tuning]
     seeds = [101, 102, 103]
     grid = { "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }
 
-trains every arm with every value on separate seeds, and chooses the best value for each arm. The
-verdict uses fresh seeds, with each arm at its chosen value. A candidate is one set of values;
-every arm is tried with the same candidates, so that all have equally many trials.
+This example trains every arm with every learning rate on separate seeds, and selects the best one
+for each arm. The verdict uses fresh seeds, with each arm at its selected value. A combination of
+values is called a candidate; every arm is trained with the same candidates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Part, Seed, Steps
 
 Value = bool | int | float | str
 Candidate = dict[str, Value]
-"""Values by dotted key, as in an arm's `set`."""
+"""Hyperparameter values, keyed by dotted study key."""
 # A dotted key without quotes is tables within tables in TOML, and means the same here.
 Dotted = BeforeValidator(lambda table: flatten(table) if isinstance(table, dict) else table)
 
@@ -32,7 +32,7 @@ VERTEX_DIGITS = 4  # significant digits of a value at the vertex of a parabola
 
 
 class Tuning(Part):
-    """Search over values of keys in `training` and `model`, the same for every arm."""
+    """The section `[tuning]`: a hyperparameter search, identical for every arm."""
 
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)] = (
         101,
@@ -42,7 +42,7 @@ class Tuning(Part):
         105,
         106,
     )
-    """Seeds of the tuning trials; they differ from the verdict's seeds."""
+    """Seeds of the tuning trials, which must be disjoint from the study's seeds."""
     grid: Annotated[
         dict[
             str,
@@ -50,30 +50,30 @@ class Tuning(Part):
         ],
         Dotted,
     ] = Field(default_factory=dict)
-    """Values by dotted key, such as "training.optimizer.learning_rate" = [3e-4, 1e-3]. Every
-    combination of them is a candidate."""
+    """Values by dotted key, such as "training.optimizer.learning_rate" = [3e-4, 1e-3]. The
+    candidates are all combinations of these values."""
     combinations: Annotated[
         tuple[Annotated[dict[str, Value], Dotted], ...],
         Field(strict=False),
     ] = ()
-    """The candidates themselves, instead of a grid: tables of values by dotted key."""
+    """Explicit candidates, instead of a grid: tables of values by dotted key."""
     select: str = ""
-    """The metric whose mean over tuning seeds selects candidates: any measured metric that has a
-    direction of improvement. By default the held-out loss, or the first primary endpoint if the
-    trainer has no such loss."""
+    """The metric that selects candidates by its mean over tuning seeds; it needs a direction of
+    improvement. By default the held-out loss, or the first primary endpoint if the trainer has no
+    held-out loss."""
     iterations: Steps | None = None
-    """Number of iterations of a tuning trial; None means as many as in the verdict's trials."""
+    """Number of iterations of a tuning trial; by default the same as in the final trials."""
     chosen: dict[Name, dict[str, Value]] = Field(default_factory=dict)
-    """Chosen values by arm, written when tuning is finished; not part of the plan."""
+    """Selected values, keyed by arm and dotted key. Written after tuning; do not set it."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The dotted keys that are tuned."""
+        """Dotted keys of the tuned hyperparameters."""
         return tuple(self.grid or (self.combinations[0] if self.combinations else ()))
 
     @property
     def candidates(self) -> list[Candidate]:
-        """All candidates, in order."""
+        """All candidates, in the order of `combinations` or of the grid's Cartesian product."""
         if self.combinations:
             return [dict(candidate) for candidate in self.combinations]
         return [
@@ -88,20 +88,20 @@ def tuning_problems(
     arms: Mapping[str, Iterable[str]],
     why_not_tuned: Callable[[str], str],
 ) -> Iterator[str]:
-    """Yield a message for each problem of a tuning plan.
+    """Yield an error message for each problem in a `[tuning]` section.
 
     Args:
-        tuning: the plan.
-        seeds: seeds of the verdict.
-        arms: the keys that each arm sets.
-        why_not_tuned: returns why a key cannot be tuned, or "" if it can.
+        tuning: the section.
+        seeds: seeds of the study.
+        arms: dotted keys that each arm overrides, keyed by arm.
+        why_not_tuned: function that returns why a key cannot be tuned, or "" if it can.
     """
     if len(set(tuning.seeds)) < len(tuning.seeds):
         yield f"tuning.seeds {list(tuning.seeds)} contain a duplicate; list each seed once"
     if shared := sorted(set(tuning.seeds) & set(seeds)):
         yield (
-            f"tuning.seeds and seeds share {shared[0]}, but a seed that chooses a value cannot "
-            "also judge it; tune on other seeds, such as 101"
+            f"tuning.seeds and seeds both contain {shared[0]}, which would bias the verdict; use "
+            "separate seeds for tuning, such as 101"
         )
     yield from _search_problems(tuning)
     for key in tuning.keys:
@@ -112,8 +112,8 @@ def tuning_problems(
         for owner, name in others:
             if _overlap(key, name):
                 yield (
-                    f"tuning sets {key}, and so does {owner} ({name}), but every arm is tuned over "
-                    "the same values; remove the key from one of them"
+                    f"{key} is tuned but also set by {owner} ({name}), although tuned values must "
+                    "be the same for every arm; remove one of the two keys"
                 )
 
 
@@ -121,13 +121,13 @@ def _search_problems(tuning: Tuning) -> Iterator[str]:
     n_candidates = len(tuning.combinations) or math.prod(map(len, tuning.grid.values()))
     if not tuning.keys or n_candidates < 2:
         yield (
-            "tuning has fewer than two candidates; give several values, such as grid = "
+            "tuning has fewer than two candidates; specify several values, such as grid = "
             '{ "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }'
         )
     if tuning.grid and tuning.combinations:
-        yield "tuning has both a grid and combinations; remove one of them"
+        yield "tuning has both grid and combinations; remove one of them"
     if any(candidate.keys() != set(tuning.keys) for candidate in tuning.combinations):
-        yield f"tuning.combinations have different keys; set {', '.join(tuning.keys)} in each"
+        yield f"tuning.combinations have different keys; set {', '.join(tuning.keys)} in each table"
     if n_candidates > MOST_ARMS:
         yield (
             f"tuning has {n_candidates:,} candidates, but at most {MOST_ARMS} are allowed; remove "
@@ -137,7 +137,7 @@ def _search_problems(tuning: Tuning) -> Iterator[str]:
     if len({repr(each) for each in values}) < len(values):  # True is not 1
         yield "tuning contains a duplicate candidate; list each value once"
     if any(isinstance(value, str) and ":" in value for each in values for value in each):
-        yield "tuning cannot choose among custom code; set custom code in an arm"
+        yield "tuning values cannot be custom code; set custom code in an arm instead"
 
 
 def _overlap(key: str, second: str) -> bool:
@@ -147,11 +147,11 @@ def _overlap(key: str, second: str) -> bool:
 
 
 def open_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
-    """Return (key, side) for each key whose value in `best` is at an edge of the values tried.
+    """Return (key, side) for each value in `best` at the boundary of its search range.
 
-    The side is -1 for the smallest value and 1 for the largest; a better value may lie beyond it.
-    A smallest value of 0 is not an edge. A key with a single value, or with strings or booleans
-    among its values, has no edge.
+    The side is -1 for the smallest value tried and 1 for the largest; a better value may lie
+    beyond it. 0 is not a lower boundary. Keys with a single value, or with string or boolean
+    values, have no boundaries.
     """
     edges = []
     for key, value in best.items():

@@ -1,8 +1,8 @@
-"""The tuning study of a study: every arm with every candidate, on the tuning seeds.
+"""Construction of the tuning study, which trains every arm with every candidate.
 
-It is registered, trained, sealed and read like any other study, in its own folder. An arm with a
-candidate is compared with its reference with the same candidate. Tuning trials answer no questions
-of tasks, unless tuning selects by them, and their arms are not timed in turns.
+A candidate is a combination of hyperparameter values. The tuning study is registered, trained and
+read like any other study, in a separate folder, and compares an arm with its reference for the
+same candidate. Tuning trials are evaluated on tasks only if tuning selects by task accuracy.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
 def candidate_arm(arm: str, number: int) -> str:
-    """Return an arm's name in the tuning study: `wide-3` is `wide` with the third candidate."""
+    """Return an arm's name in the tuning study, such as `wide-3` for the third candidate."""
     return f"{arm}-{number}"
 
 
 def arm_of(candidate: str) -> str:
-    """Return the original arm for an arm of the tuning study: `wide` for `wide-3`."""
+    """Return the study arm for an arm of the tuning study, such as `wide` for `wide-3`."""
     return candidate.rpartition("-")[0]
 
 
 def tuning_study(study: Study) -> Study:
-    """Return the tuning study: every arm of `study` with each candidate."""
+    """Build the tuning study, which has one arm for each arm of `study` and each candidate."""
     tuning = tuning_of(study)
     table = study.model_dump(exclude=OWN)
     asks = tuning.select.partition("/")[0] in TASKS
@@ -67,28 +67,27 @@ def tuning_study(study: Study) -> Study:
         if len(tokens) > 1:
             fewest, highest = min(filter(None, tokens)), max(filter(None, tokens))
             raise ParibusError(
-                f"tuning would train '{arm}' on {fewest} tokens with one candidate and on "
-                f"{highest} with another, but every trial needs the same budget; set "
-                "training.tokens",
+                f"tuning would train arm '{arm}' on {fewest} to {highest} tokens, depending on the "
+                "candidate, but every trial needs the same budget; set training.tokens",
                 code="conflict",
             )
     return arm_study
 
 
 def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
-    """Return `study` with `chosen` as the tuned values of each arm; {} removes them."""
+    """Return a copy of `study` with the selected hyperparameters `chosen`, keyed by arm."""
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
     return built(table, folder=study.folder, foreign=study.is_foreign)
 
 
 def is_untuned(study: Study) -> bool:
-    """Return whether the study's arms still have to be tuned."""
+    """Return whether tuning is planned but has not been completed."""
     return study.tuning is not None and not study.tuning.chosen
 
 
 def values_text(values: Candidate) -> str:
-    """Format values with the last part of each key, such as `learning_rate 3e-4`."""
+    """Format hyperparameters with the last component of each key, such as `learning_rate 3e-4`."""
     return ", ".join(
         f"{key.rpartition('.')[2]} "
         f"{value if isinstance(value, (bool, str)) else numbers.compact(value)}"
