@@ -59,7 +59,7 @@ def test_verdicts_support_or_contradict_it(small_study, fabricate, changed, stat
         ({"arms": ["lm"]}, "arm 'lm'"),
         ({"endpoint": "brier_score"}, "'brier_score'"),
         ({"contradicted_by": ["row 99"]}, "'superiority'"),
-        ({"contradicted_by": ["REJECT"]}, "contradict 'H1'"),
+        ({"contradicted_by": ["REJECT"]}, "hypothesis 'H1'"),
     ],
 )
 def test_unanswerable_hypotheses(small_study, changed, why):

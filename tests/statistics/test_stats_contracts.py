@@ -27,7 +27,7 @@ DELTA_FUNCTIONS = {
         ([], "n = 0"),
         ([0.1, math.nan, 0.2], r"\[1\] is nan"),
         ([0.1, 0.2, -math.inf], r"\[2\] is -inf"),
-        ([[0.1, 0.2]], "2 axes"),
+        ([[0.1, 0.2]], "2 dimensions"),
         ([1e200, 2.0], "rescale"),
     ],
 )

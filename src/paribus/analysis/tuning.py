@@ -232,7 +232,7 @@ def _caveats(tuned: Tuned, arm: str) -> Iterator[str]:
         for key, side in open_edges(tuned.candidates, values)
     ]
     if outermost:
-        yield f"the best is {' and '.join(outermost)}, so a better one may lie outside the grid"
+        yield f"the best is {' and '.join(outermost)}, so a better one may lie beyond"
 
 
 def tuning_record(study: Study, results: Results) -> dict[str, Any]:

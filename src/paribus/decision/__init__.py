@@ -1,4 +1,4 @@
-"""Verdicts on arms: words, outcomes of the registered rule, and judged hypotheses."""
+"""Verdicts on arms: verdict labels, decision rules, and evaluation of hypotheses."""
 
 from paribus.decision.evidence import Evidence, State
 from paribus.decision.hypotheses import Judgement, judge

@@ -1,4 +1,4 @@
-"""Evidence for a verdict, gathered from the analysis, and the states that a rule sees."""
+"""Evidence for a verdict, derived from the analysis as input to decision rules."""
 
 from __future__ import annotations
 
@@ -17,25 +17,23 @@ Elsewhere = Literal["worse", "within margin", "not worse"]
 
 
 class State(NamedTuple):
-    """The evidence about one contrast and endpoint that a rule can see.
+    """Discrete evidence about one contrast and primary endpoint, as input to decision rules.
 
     Attributes:
-        quality: the arm's result on the judged endpoint: Q0 shown to lie inside the registered
-            margin (two one-sided tests, Holm over the family), Q- significantly worse and Q+
-            significantly better (the registered test, Holm over the family), Q? anything else.
-            If runs diverged and the rates of events do not differ significantly, Q0, Q- and Q+
-            must also hold with diverged runs counted at the worst finite score.
-        not_worse: whether a loss of the margin's size is excluded, under the same condition.
+        quality: result on the endpoint: "Q0" equivalent within the margin, "Q-" significantly
+            worse, "Q+" significantly better (Holm-adjusted), or "Q?" otherwise. If runs diverged
+            and event rates do not differ significantly, the result must also hold with the worst
+            finite score for diverged runs.
+        not_worse: whether the arm is non-inferior, under the same condition.
         baseline_stable: whether the reference is stable by the registered threshold.
-        fix: the effect of the arm on instability, on divergence and spikes together or on
-            divergence alone: "fix", "harm" or "unshown".
-        collapse: whether the arm diverges in every seed, and its reference in none.
-        budget: whether the costs that the study limits (calibration, throughput) are "within"
-            their budgets, "over" one, or "not shown", which includes a cost that was not measured.
+        fix: significant effect on divergence and loss spikes: "fix", "harm", or "unshown" for none.
+        collapse: whether the arm diverges for every seed, and its reference for none.
+        budget: whether costs with a limit are "within" it, whether one is "over" it, or whether
+            this is "not shown", for example because a cost was not measured.
         benefit: whether the registered benefit is "shown", shown to be "absent", or "not shown".
-        divergence: whether the arm diverges in "more", "equal" or "fewer" seeds than its reference.
-        elsewhere: the arm's worst result on the other primary endpoints: "worse", "within margin"
-            or "not worse".
+        divergence: whether the arm diverges for "more", "equal" or "fewer" seeds.
+        elsewhere: worst result on the other primary endpoints: "worse", "within margin" or "not
+            worse".
     """
 
     quality: Quality
@@ -58,15 +56,15 @@ PARTS: dict[str, tuple[Value, ...]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts on which a verdict rests.
+    """Evidence on which a verdict is based.
 
     Attributes:
-        invalid: code of the reason why the study cannot be judged, or "" if it can: trials are
-            missing, the registration is contradicted, the test part was not opened, or a control
-            is broken.
-        n: number of seed pairs that both arms have finished, including diverged runs; if runs are
-            unpaired, the number of runs in the smaller arm.
-        state: the only evidence that rules may read.
+        invalid: why no verdict is possible, or "" if it is: trials are "missing", records differ
+            from the registration ("unregistered"), the test split was not evaluated ("untested"),
+            or a control is "broken".
+        n: number of finished seed pairs, including diverged runs; for unpaired runs, the number of
+            runs in the smaller arm.
+        state: discrete evidence as input to decision rules.
     """
 
     invalid: Invalid
@@ -75,10 +73,10 @@ class Evidence:
 
 
 def stated(says: Decided | None) -> dict[str, Any]:
-    """Return a test's effect, interval and n, keyed by `effect`, `low`, `high` and `n`.
+    """Return the effect, interval and sample size of a test as keyword arguments of `Answer`.
 
-    Without a test, `n` is 0 and the others are None. `low` and `high` are also None if there are
-    too few runs for an interval.
+    `low` and `high` are None if there are too few runs for an interval. Without a test, `n` is 0
+    and all other values are None.
     """
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
@@ -87,7 +85,7 @@ def stated(says: Decided | None) -> dict[str, Any]:
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
-    """Gather the evidence about one contrast on a judged endpoint."""
+    """Collect the evidence about one contrast on a primary endpoint."""
     study, stability = analysis.study, analysis.stability(contrast.arm)
     excess, is_stable, n = 0.0, True, 0
     if stability:
@@ -123,10 +121,10 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> Invalid:
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
-    """Return the arm's quality, and whether it is shown not to be worse.
+    """Return `State.quality` and `State.not_worse` for a contrast.
 
-    Both must hold among the surviving runs. If runs diverged at rates that do not differ
-    significantly, both must also hold with diverged runs counted at the worst finite score.
+    Diverged runs are excluded. If runs diverged and event rates do not differ significantly, the
+    result must also hold with the worst finite score for diverged runs.
     """
     alpha, stability = analysis.study.inference.alpha, analysis.stability(contrast.arm)
     versions: list[Contrast | None] = [contrast]
@@ -142,7 +140,7 @@ def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
 
 
 def quality_shown(contrast: Contrast, alpha: float) -> Quality:
-    """Return the quality of a contrast: Q+ better, Q- worse, Q0 equivalent, Q? undecided."""
+    """Classify a contrast as "Q+" (better), "Q-" (worse), "Q0" (equivalent) or "Q?" (neither)."""
     says = contrast.decided
     if says is None:
         return "Q?"
@@ -155,10 +153,10 @@ def quality_shown(contrast: Contrast, alpha: float) -> Quality:
 
 
 def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
-    """Return whether the arm is shown to fix or cause instability (divergence and spikes).
+    """Return whether the arm significantly reduces ("fix") or increases ("harm") instability.
 
-    Spikes may hide a difference in divergence alone. So if the two together do not differ,
-    divergence is tested alone at half the level, but only in studies without looks or stages.
+    Divergence and loss spikes are tested together. If this test is not significant, divergence is
+    tested alone at half the level, but only in studies with a single analysis.
     """
     stability = analysis.stability(contrast.arm)
     if stability is None or stability.holm_p is None:
@@ -174,10 +172,7 @@ def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
 
 
 def _budget(analysis: Analysis, cost: Costs) -> BudgetState:
-    """Return the worst state of the costs that the study limits.
-
-    An unmeasured cost is "not shown" to be within its budget.
-    """
+    """Return the worst state of all costs with a limit; unmeasured costs are "not shown"."""
     limits = analysis.study.decision
     limited = (
         (limits.calibration_budget, cost.calibration),
@@ -188,16 +183,15 @@ def _budget(analysis: Analysis, cost: Costs) -> BudgetState:
 
 
 def cost_of(analysis: Analysis, arm: str) -> Costs:
-    """Return the costs of `arm`, which must have a reference."""
+    """Return the costs of an arm relative to its reference."""
     return next(cost for cost in analysis.costs if cost.arm == arm)
 
 
 def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
-    """Return the arm's contrasts on all other endpoints on which it is worse.
+    """Return the arm's contrasts on all other endpoints on which it is significantly worse.
 
-    Secondary endpoints are included. The arm is worse if its runs with a score are significantly
-    worse, whether or not other runs diverged. Each p is adjusted in its own family. A loss that is
-    shown to lie inside the margin is excluded.
+    Secondary endpoints are included, and losses within the margin are excluded. Diverged runs are
+    ignored.
     """
     alpha = analysis.study.inference.alpha
     contrasts = [
@@ -226,7 +220,7 @@ def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
 
 
 def _benefit(analysis: Analysis, arm: str) -> Benefit:
-    """Test whether the benefit reaches the registered minimum (one-sided, Holm over contrasts)."""
+    """Test whether the benefit exceeds the registered minimum (one-sided, Holm-adjusted)."""
     study, metric = analysis.study, analysis.study.decision.benefit
     if metric is None:
         return "not shown"
@@ -242,9 +236,9 @@ def _benefit(analysis: Analysis, arm: str) -> Benefit:
 
 
 def _benefit_p(contrast: Contrast, least_benefit: float, *, greater: bool) -> float:
-    """Return the one-sided p of a contrast's gain against `least_benefit`.
+    """Return the one-sided p-value for a comparison of a contrast's gain with `least_benefit`.
 
-    The null hypothesis is a gain of at most `least_benefit` if `greater`, else of at least that.
+    The null hypothesis is gain <= least_benefit if `greater`, and gain >= least_benefit otherwise.
     """
     says = contrast.decided
     if says is None or (any(contrast.censored) and not greater):

@@ -1,4 +1,4 @@
-"""Hypotheses of a study, judged by its verdicts."""
+"""Evaluation of a study's hypotheses by its verdicts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ HypothesisState = Literal["supported", "contradicted", "mixed", "undecided"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """A hypothesis, judged by all verdicts on its endpoints.
+    """Evaluation of one hypothesis by all verdicts on its endpoints.
 
     Attributes:
-        state: "mixed" if some verdicts support the hypothesis and others contradict it,
-            "undecided" if no verdict does either.
-        supporting, contradicting: numbers of verdicts that support or contradict it.
-        verdicts: number of verdicts on its endpoints.
+        name, statement: see `paribus.study.Hypothesis`.
+        state: "supported", "contradicted", "mixed" (verdicts disagree) or "undecided" (no verdict
+            supports or contradicts the hypothesis).
+        supporting, contradicting: number of verdicts that support or contradict the hypothesis.
+        verdicts: total number of verdicts on the endpoints of the hypothesis.
     """
 
     name: str
@@ -37,13 +38,13 @@ class Judgement:
 
 
 def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool | None:
-    """Return whether a row of the rule supports a hypothesis about `arm`.
-
-    True means that it supports the hypothesis, False that it contradicts it, None neither.
+    """Return True if a verdict supports a hypothesis, False if it contradicts it, or None.
 
     Args:
-        row: id of the row that applies to the arm.
-        outcome: outcome of that row.
+        hypothesis: the hypothesis.
+        arm: arm of the verdict.
+        row: ID of the rule's row that applies to the arm.
+        outcome: outcome of this row.
     """
     if hypothesis.arms and arm not in hypothesis.arms:
         return None
@@ -54,7 +55,7 @@ def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool |
 
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
-    """Judge every hypothesis of the study by the verdicts; return [] without verdicts."""
+    """Evaluate all hypotheses of a study, or return [] if there are no verdicts."""
     return [_judge(hypothesis, verdicts) for hypothesis in study.hypotheses if verdicts]
 
 
@@ -73,7 +74,7 @@ def _judge(hypothesis: Hypothesis, verdicts: Sequence[Verdict]) -> Judgement:
 
 
 def require_hypotheses(study: Study, rule: Rule) -> None:
-    """Raise ParibusError if a hypothesis names something that the study or its rule lacks."""
+    """Raise ParibusError if a hypothesis names an unknown arm, endpoint, outcome or row."""
     compared = [arm for arm, _ in study.contrasts]
     judged = [endpoint.metric for endpoint in study.judged]
     outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
@@ -82,7 +83,7 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     for hypothesis in study.hypotheses:
         where = f"hypothesis '{hypothesis.name}'"
         if names.count(hypothesis.name) > 1:
-            raise ParibusError(f"{where} is declared twice; give each a different name")
+            raise ParibusError(f"{where} is declared more than once; use unique names")
         named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
         if not named:
             raise ParibusError(
@@ -93,7 +94,7 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
         for stated, possible, problem in (
             (hypothesis.arms, compared, "arm '{}' has no reference"),
             (endpoints, judged, "'{}' is not a primary endpoint, so it has no verdict"),
-            (named, known, f"'{{}}' is neither an outcome nor a row of the rule '{rule.name}'"),
+            (named, known, f"'{{}}' is not an outcome or row of the rule '{rule.name}'"),
         ):
             if unknown := next((name for name in stated if name not in possible), None):
                 hint = nearest(unknown, possible)

@@ -1,4 +1,4 @@
-"""Reach of a design: rows that can never apply, and seed pairs that would resolve a verdict."""
+"""Detection of outcomes that a study cannot reach, and sample sizes for unresolved verdicts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ ACCEPT = 'decision.unreachable = "accept"'
 
 
 def least_events_p(study: Study) -> float | None:
-    """Return the smallest attainable p for instability, or None if it can be significant.
+    """Return the smallest attainable p-value for instability, or None if it is significant.
 
-    If it cannot, the study cannot show that an arm cures or causes instability. The p is
-    Bonferroni-adjusted over all contrasts. It is attained if all runs of one arm and no run of the
-    other have an event.
+    The p-value is attained if all runs of one arm and no runs of the other arm have an event. It is
+    Bonferroni-adjusted over contrasts.
     """
     n, contrasts, plan = len(study.seeds), len(study.contrasts), plan_of(study)
     p = mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
@@ -48,9 +47,9 @@ def least_events_p(study: Study) -> float | None:
 
 
 def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
-    """Return {row id: code of the first reason} for rows that can never apply.
+    """Return {row ID: reason code} for the rows of a rule that can never apply in a study.
 
-    Reasons are too few seeds, or something that the study does not register.
+    Reasons are too few seeds, or a missing limit, benefit or endpoint.
     """
     ids, decision = [row.id for row in rule.rows], study.decision
     if not study.contrasts:
@@ -75,13 +74,13 @@ def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
 
 
 class Unreachable(NamedTuple):
-    """An outcome that cannot occur.
+    """An outcome that cannot occur in a study.
 
     Attributes:
-        name: name of the hypothesis or of the rule.
-        claim: what cannot happen: that the hypothesis is "supported" or "contradicted", or that
-            an arm is "adopted".
-        reasons: codes from `dead_rows`; () if the rule has no such outcome.
+        name: name of the hypothesis or rule.
+        claim: the impossible outcome: "supported" or "contradicted" for a hypothesis, or "adopted"
+            for a rule.
+        reasons: reason codes from `dead_rows`; () if the rule does not define the outcome.
     """
 
     name: str
@@ -90,11 +89,7 @@ class Unreachable(NamedTuple):
 
 
 def unreachable(study: Study) -> list[Unreachable]:
-    """Return the outcomes that cannot occur.
-
-    An outcome is that a verdict supports or contradicts a hypothesis, or that the rule adopts an
-    arm.
-    """
+    """Return the outcomes of hypotheses and of the decision rule that cannot occur in a study."""
     rule = find_rule(study)
     dead, out_of_reach = dead_rows(study, rule), []
     claims = [(h.name, "supported", h.supported_by) for h in study.hypotheses]
@@ -110,18 +105,18 @@ def unreachable(study: Study) -> list[Unreachable]:
 
 
 def require_comparison(study: Study) -> None:
-    """Raise ParibusError if the study has nothing to compare, unless it accepts this."""
+    """Raise ParibusError if the study has a single arm, unless `decision.unreachable` allows it."""
     if not study.contrasts and study.decision.unreachable == "refuse":
         raise ParibusError(
-            f"the study has one arm, '{next(iter(study.arms))}', and nothing to compare it with; "
-            f"add an arm, [arms.NAME], or set {ACCEPT} to train it alone"
+            f"the study has only one arm, '{next(iter(study.arms))}', so nothing is compared; add "
+            f"another one as [arms.NAME], or set {ACCEPT} to train a single arm"
         )
 
 
 def require_reachable(study: Study) -> None:
-    """Raise ParibusError if an outcome of the study cannot occur, unless the study accepts this.
+    """Raise ParibusError if an outcome cannot occur, unless `decision.unreachable` allows it.
 
-    A study with fewer than five seeds is only described, so only its hypotheses are checked.
+    A study with fewer than five seeds and without hypotheses is descriptive and not checked.
     """
     describes = len(study.seeds) < DESCRIPTIVE_BELOW and not study.hypotheses
     if describes or study.decision.unreachable == "accept":
@@ -129,15 +124,15 @@ def require_reachable(study: Study) -> None:
     if unreachable(study):
         lines = provided("function", "unreachable_text")(study)
         raise ParibusError(
-            f"{'; '.join(lines)}; change the design, or set {ACCEPT} to register it anyway"
+            f"{'; '.join(lines)}; change the study, or set {ACCEPT} to register it anyway"
         )
 
 
 def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
-    """Return the seed pairs, or runs per arm, that would resolve a contrast.
+    """Return the number of seed pairs, or runs per arm, that would resolve a contrast.
 
-    A contrast needs some if its word is UNRESOLVED, or if the rule is inconclusive. Event rates
-    count instead of quality if they need fewer pairs.
+    Nothing is needed unless the verdict label is UNRESOLVED or the rule is inconclusive. The number
+    is the smaller of those for quality and for event rates.
     """
     is_unresolved, alpha = word == "UNRESOLVED", analysis.study.inference.alpha
     if row.outcome != "INCONCLUSIVE" and not is_unresolved:
@@ -148,7 +143,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     harm = Needed(why_not="more_harm") if harms else Needed()
 
     def by_events(limit: int = MOST_PAIRS) -> Needed | None:
-        """Return what would show a cure or harm, or None if that takes more than `limit` pairs."""
+        """Return the pairs needed for significant event rates, or None above `limit` pairs."""
         level = alpha / len(analysis.study.contrasts)
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         return None if pairs is None else harm if harms else Needed(pairs)
@@ -174,15 +169,17 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
 
 
 def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) -> Needed:
-    """Return the pairs needed to detect or exclude a difference of the margin's size.
+    """Return the pairs needed to detect, and to exclude, a difference equal to the margin.
 
-    If the arm only has to be not worse, a loss of that size must be excluded. Without a margin, the
-    smallest effect worth detecting must be detected. The calculation uses the registered power, the
-    deciding test, the level of Holm's first step, and the observed spread. It allows for divergence
-    at the observed rate.
+    For non-inferiority, only a loss equal to the margin must be excluded. Without a margin, the
+    smallest effect worth detecting must be detected. The calculation uses the registered power,
+    level alpha / family size, and the observed SD and divergence rate.
 
     Args:
-        trained: number of pairs that were trained, including diverged ones.
+        analysis: analysis of the study.
+        contrast: the unresolved contrast.
+        row: row of the rule that applies.
+        trained: number of trained pairs, including diverged ones.
     """
     says, size = contrast.decided, contrast.margin or contrast.smallest_effect
     if says is None:
@@ -219,9 +216,9 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
 
 
 def _error_parts(analysis: Analysis, contrast: Contrast, test: TTest) -> dict[str, float]:
-    """Return {code of a remedy: part of a contrast's squared error that it would reduce}.
+    """Return {remedy: contribution to a contrast's squared error that the remedy would reduce}.
 
-    Lack of fit of tuning curves is included even if the registered error excludes it.
+    The contribution from lack of fit is included even if the registered error excludes it.
     """
     if contrast.items_about:
         parts = {MORE_RUNS: test.error**2, "items": test.item_error**2}
@@ -243,7 +240,7 @@ def _error_parts(analysis: Analysis, contrast: Contrast, test: TTest) -> dict[st
 def _pairs_to_show(rates: EventRates, alpha: float, limit: int) -> int | None:
     """Return the pairs, or runs per arm, at which the observed event rates would be significant.
 
-    Returns None if the rates are equal, or if more than `limit` would be needed.
+    Returns None if the rates are equal, or if more than `limit` pairs or runs are needed.
     """
     if rates.treatment_rate == rates.baseline_rate:
         return None

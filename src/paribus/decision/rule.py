@@ -1,7 +1,7 @@
-"""Decision rules: ordered rows of conditions and outcomes. The first row that holds decides.
+"""Decision rules: ordered tables of conditions and outcomes, in which the first match applies.
 
-A row's condition is data: allowed values of the parts of a `State`. So a registration can hold the
-complete rule, and reading results runs no custom code.
+Conditions are data, namely allowed values for the fields of a `State`. A custom rule can therefore
+be stored in the registration, and reading results runs no custom code.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Condition = Mapping[str, tuple[Value, ...]]
 
 
 def holds_where(conditions: tuple[Condition, ...], state: Mapping[str, Value]) -> bool:
-    """Return whether the state meets at least one of the conditions."""
+    """Return whether a state satisfies at least one of the conditions."""
     return any(
         all(state[part] in allowed for part, allowed in condition.items())
         for condition in conditions
@@ -55,7 +55,7 @@ def holds_where(conditions: tuple[Condition, ...], state: Mapping[str, Value]) -
 
 
 def _as_lists(holds: Any) -> Any:
-    """Normalize conditions to a list of tables whose values are lists."""
+    """Normalize a condition or list of conditions to a list of {field: list of values}."""
     tables = [holds] if isinstance(holds, Mapping) else holds
     return [
         {part: value if isinstance(value, list | tuple) else [value] for part, value in t.items()}
@@ -83,13 +83,13 @@ class Row:
     """A row of a decision table.
 
     Attributes:
-        id: name of the row, also in records.
+        id: identifier of the row in records and reports.
         outcome: one of OUTCOMES.
-        when: the condition in words, given that no earlier row holds.
-        holds: the condition: allowed values of parts of the state, such as {"quality": ["Q+"]}. If
-            there are several such tables, one must hold. By default the row always holds.
-        reason: the reason stated with the verdict; by default `when`.
-        open: for an inconclusive row, what more seeds would have to show.
+        when: description of the condition, given that no earlier row applies.
+        holds: condition: allowed values for fields of `State`, such as {"quality": ["Q+"]}, or a
+            list of alternative conditions. By default the row always applies.
+        reason: reason reported with the verdict; by default `when`.
+        open: for an inconclusive row, the question that more seeds would have to answer.
     """
 
     id: Annotated[str, Field(pattern="^[0-9A-Za-z-]{1,8}$")]
@@ -102,7 +102,9 @@ class Row:
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.open and self.outcome != "INCONCLUSIVE":
-            raise ValueError(f"row {self.id}: {self.outcome} leaves nothing open; remove 'open'")
+            raise ValueError(
+                f"row '{self.id}' has 'open', but its outcome is not INCONCLUSIVE; remove 'open'"
+            )
         return self
 
 
@@ -117,16 +119,16 @@ TOO_FEW = Row(
 
 @dataclass(frozen=True, eq=False, config=ConfigDict(extra="ignore"))
 class Rule:
-    """A criterion for adopting a change: a total function of the evidence, first match wins.
+    """A decision rule that maps evidence to the first row of a table that applies.
 
     Attributes:
-        name: name in a study file.
-        title: name for readers.
-        rows: rows in the order in which they are tried, after the two that every rule has (a study
-            that cannot be judged, and fewer than five pairs). The last row always holds.
+        name: name of the rule in study files.
+        title: display name of the rule.
+        rows: rows in order of precedence. Two built-in rows come first, for invalid studies and
+            for fewer than five pairs. The last row must always apply.
         keys: keys of `[decision]` that the rule uses.
-        table: for rules whose conditions were code, one symbol per state, in the order of PARTS,
-            which names the row. The rows of such rules have no conditions.
+        table: row index for every state in the order of PARTS, one symbol each. Only rules from old
+            registrations have a table; their rows have no conditions.
     """
 
     name: Words
@@ -137,11 +139,11 @@ class Rule:
 
     @property
     def all_rows(self) -> dict[str, Row]:
-        """All rows keyed by id, beginning with the two that every rule has."""
+        """All rows, keyed by ID, beginning with the two built-in rows."""
         return {row.id: row for row in (CANNOT, TOO_FEW, *self.rows)}
 
     def decide(self, evidence: Evidence) -> Row:
-        """Return the first row that holds for the evidence."""
+        """Return the first row that applies to the evidence."""
         if evidence.invalid:
             return CANNOT
         if evidence.n < DESCRIPTIVE_BELOW:
@@ -157,7 +159,7 @@ class Rule:
         return next(row for row in self.rows if holds_where(row.holds, state))
 
     def reachable(self, known: Mapping[str, Value]) -> set[str]:
-        """Return the ids of the rows that decide in at least one state with the `known` values."""
+        """Return the IDs of the rows that apply to at least one state with the `known` values."""
         parts = {part for row in self.rows for condition in row.holds for part in condition}
         options = [[known[part]] if part in known else PARTS[part] for part in parts]
         states = (dict(zip(parts, values, strict=True)) for values in itertools.product(*options))
@@ -167,28 +169,28 @@ class Rule:
     def _is_whole(self) -> Self:
         ids = [row.id for row in self.rows]
         if len(self.all_rows) < len(ids) + 2:
-            raise ValueError("two rows have the same id; rename one (0 and 1 are built-in rows)")
+            raise ValueError("row IDs are not unique; rename a row (IDs 0 and 1 are reserved)")
         if row := next((row for row in self.rows if row.outcome in UNJUDGED), None):
             raise ValueError(
-                f"row '{row.id}' has the outcome {row.outcome}, which is reserved; choose another"
+                f"row '{row.id}' has the reserved outcome {row.outcome}; choose another outcome"
             )
         if self.table:
             n_states = len(list(itertools.product(*PARTS.values())))
             if len(self.table) != n_states or set(self.table) - set(SYMBOLS[: len(ids)]):
-                raise ValueError("its table must name a row for every state")
+                raise ValueError(f"the table must have {n_states} symbols, one for each state")
             return self
         if {} not in self.rows[-1].holds:
-            raise ValueError("the last row has a condition; end with a row that always holds")
+            raise ValueError("the last row has a condition; add a last row without 'holds'")
         if dead := set(ids) - self.reachable({}):
             raise ValueError(
                 f"row '{min(dead)}' can never apply, because earlier rows cover its condition; "
-                "remove or reorder it"
+                "remove the row or move it up"
             )
         return self
 
     @property
     def record(self) -> dict[str, Any]:
-        """The whole rule as data, which `rule_from_record` reads back."""
+        """The rule as JSON-serialisable data, which `rule_from_record` reads."""
         record: dict[str, Any] = FORM.dump_python(self, mode="json", exclude={"table"})
         return record
 
@@ -197,10 +199,11 @@ FORM = TypeAdapter(Rule)
 
 
 def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
-    """Read a rule back from `Rule.record`. Raises ParibusError for any other content.
+    """Build a rule from `Rule.record`. Raises ParibusError if the record is invalid.
 
     Args:
-        where: name of the record in error messages.
+        record: the rule as data.
+        where: name of the record, used in error messages.
     """
     rows = record.get("rows")
     if isinstance(rows, list):  # kept studies say of each row whether it claims an effect
@@ -208,5 +211,5 @@ def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
     try:
         return FORM.validate_python(dict(record))
     except ValidationError as error:
-        text = f"{where} holds no valid decision rule: {explain(error)}; restore it"
+        text = f"{where} is not a valid decision rule ({explain(error)}); restore the record"
         raise ParibusError(text) from None

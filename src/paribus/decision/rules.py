@@ -1,4 +1,4 @@
-"""Built-in rules, declared in rules.toml, and the rule that a study names."""
+"""Built-in decision rules (rules.toml), and lookup of a study's rule."""
 
 from __future__ import annotations
 
@@ -21,21 +21,17 @@ SHIPPED = tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 @cache
 def shipped_rule(name: str) -> Rule:
-    """Return a built-in rule, which is checked on first use.
-
-    Raises ParibusError for an unknown name.
-    """
+    """Load a built-in rule by name. Raises ParibusError if the name is unknown."""
     package = __name__.rpartition(".")[0]
     record = require_declared(name, SHIPPED, "decision.rule", "rule", package)
     return rule_from_record({"name": name} | record, FILE.name)
 
 
 def find_rule(study: Study) -> Rule:
-    """Return the rule that `study` names; a custom rule is imported.
+    """Load the decision rule of a study, importing custom code, and validate the study against it.
 
-    Raises ParibusError for an unknown name, for keys of `[decision]` that the rule does not use,
-    for a rule that needs a benefit if none is registered, and for a hypothesis that names
-    something unknown.
+    Raises ParibusError for an unknown rule, for unused keys of `[decision]`, for a missing benefit,
+    and for hypotheses with unknown names.
     """
     decision, unset = study.decision, Decision()
     where = f"decision.rule = '{decision.rule}'"
@@ -49,11 +45,11 @@ def find_rule(study: Study) -> Rule:
             weighed = ", ".join(rule.keys) or "no key"
             raise ParibusError(
                 f"decision.{key} = {value!r} has no effect, because {where} uses {weighed}; "
-                "remove it"
+                f"remove {key}"
             )
     if "benefit" in rule.keys and decision.benefit is None:
         raise ParibusError(
-            f"{where} needs a benefit; set decision.benefit to an endpoint, such as "
+            f"{where} requires a benefit; set decision.benefit to an endpoint, such as "
             "'training_throughput'"
         )
     require_hypotheses(study, rule)
@@ -66,7 +62,7 @@ def own_rule(study: Study) -> dict[str, Any]:
 
 
 def rule_of(analysis: Analysis) -> Rule:
-    """Return the rule that a study registered, without importing custom code."""
+    """Return the registered decision rule of a study, without importing custom code."""
     name = analysis.study.decision.rule
     if ":" not in name:
         return shipped_rule(name)

@@ -1,4 +1,4 @@
-"""Data classes of verdicts, shared by the other modules of this package."""
+"""Data classes for verdicts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from paribus.decision.word import Word
 
 @dataclass(frozen=True)
 class Needed:
-    """What would resolve a verdict: more seeds, or something else.
+    """Requirements for resolving a verdict, such as a number of seed pairs.
 
     Attributes:
-        pairs: seed pairs, or runs per arm; None if more would not help, or the number is unknown.
-        why_not: code of the reason why there is no number (`report.cautions` has the sentences),
-            or "" if there is one or nothing is left to resolve.
-        instead: code of what would help besides more seeds, such as "items" if they cause the
-            largest part of the error, or "".
+        pairs: total number of seed pairs, or runs per arm; None if more would not help, or if the
+            number is unknown.
+        why_not: code of the reason why the number is unknown (see `report.cautions`), or "" if it
+            is known or not needed.
+        instead: code of a remedy besides more seeds, such as "items", or "" for none.
     """
 
     pairs: int | None = None
@@ -29,17 +29,16 @@ class Needed:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The result of testing a difference on one primary endpoint.
+    """Test result for a difference on one primary endpoint.
 
     Attributes:
-        metric: the endpoint.
-        effect, low, high: the difference in the metric's unit (in logarithms if it is compared as a
-            ratio), and its interval at level 1 - alpha by the deciding test.
-        p, adjusted_p: p of the deciding test, unadjusted and Holm-adjusted over the family; None if
-            untested.
-        n: number of seed pairs, or of runs in the smaller arm; for an interaction, number of seeds
-            that all its arms share.
-        margin: the registered margin.
+        metric: name of the endpoint.
+        effect, low, high: difference and its confidence interval at level 1 - alpha, in the unit of
+            the metric (log ratio for metrics that are compared as ratios).
+        p, adjusted_p: unadjusted and Holm-adjusted p-value of the primary test; None if it was not
+            run.
+        n: number of seed pairs, or of runs in the smaller arm.
+        margin: registered equivalence margin, in the same unit as `effect`.
     """
 
     metric: str
@@ -54,22 +53,21 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(Answer):
-    """A decision on one arm and one primary endpoint.
+    """Verdict on one arm and one primary endpoint.
 
     Attributes:
-        arm, reference: the arm, and the arm with which it is compared.
-        label: the endpoint's name for readers.
-        word: what the evidence says about the arm (`decision.word`).
-        cost: the problem with the cost of a BETTER arm: "not measured", "over" or "not shown", or
-            "" if none exists.
-        target: scope of the claim besides new seeds, such as `this text`.
+        arm, reference: names of the arm and of its reference.
+        label: display name of the endpoint.
+        word: verdict label, such as "BETTER" (`decision.word`).
+        cost: cost problem of a BETTER arm ("not measured", "over" or "not shown"), or "" for none.
+        target: description of the target population, such as `this text`, or "".
         rule: name of the registered rule.
-        row, outcome, reason: id, outcome and reason of the rule's row that applies.
+        row, outcome, reason: ID, outcome and reason of the rule's row that applies.
         supports, contradicts: names of the hypotheses that the verdict supports or contradicts.
-        evidence: the facts on which the word and the row rest.
-        needed: what would resolve the verdict.
-        p_over_studies: `adjusted_p` times the number of studies with primary tests on this test
-            text, according to the ledger (a Bonferroni bound). It decides nothing.
+        evidence: evidence on which the verdict is based.
+        needed: requirements for resolving the verdict.
+        p_over_studies: `adjusted_p` times the number of studies with primary tests on the same test
+            text, according to the ledger (Bonferroni). For information only.
     """
 
     arm: str
@@ -94,14 +92,15 @@ class Verdict(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Depends(Answer):
-    """An interaction: does the effect of some arms differ from that of others?
+    """Verdict on one interaction, a difference between mean effects.
 
     Attributes:
-        word: SAME if the difference is shown to lie inside the margin, else DIFFERS if Holm's p is
-            at most alpha; UNRESOLVED, DESCRIPTIVE and INVALID as for a verdict.
-        of, than: the arms whose mean effects are compared.
-        why_not: why the arms cannot be compared, or "" if they can or the word is INVALID.
-        found: the analysed difference on which the word rests.
+        name, title: name and display name of the interaction.
+        word: verdict label: "SAME" if equivalent within the margin, or else "DIFFERS" if
+            significant; other labels are as for `Verdict`.
+        of, than: arms whose mean effects are compared.
+        why_not: why the arms cannot be compared, or "" if they can.
+        found: analysis of the interaction.
     """
 
     name: str

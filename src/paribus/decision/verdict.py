@@ -1,4 +1,4 @@
-"""Verdicts on every contrast, as data: words, numbers and codes."""
+"""Computation of verdicts from the analysis of a study."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from paribus.study.tuning_study import TASKS
 
 
 class Verdicts(list[Verdict]):
-    """A study's verdicts in the order of primary endpoints, with the analysis behind them."""
+    """List of a study's verdicts, with the analysis on which they are based."""
 
     def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
         super().__init__(verdicts)
         self.analysis = analysis
 
     def _repr_markdown_(self) -> str:
-        """Return the card as Markdown, for a notebook."""
+        """Return the report card as Markdown, for display in notebooks."""
         build, render = (provided("function", name) for name in ("build_report", "card_markdown"))
         return render(build(self))
 
     @property
     def interactions(self) -> list[Depends]:
-        """Verdicts on the study's interactions."""
+        """Verdicts on all interactions of the study."""
         return [self._depends(interacting) for interacting in self.analysis.interactions]
 
     def _depends(self, interacting: Interacting) -> Depends:
-        """Judge an interaction. It is INVALID if the verdict on one of its arms is."""
+        """Return the verdict on an interaction, which is INVALID if one of its arms is."""
         alpha, says = self.analysis.study.inference.alpha, interacting.decided
         arms = (*interacting.of, *interacting.than)
         invalid = {v.arm for v in self if v.metric == interacting.metric and v.evidence.invalid}
@@ -63,7 +63,7 @@ class Verdicts(list[Verdict]):
 
 
 def decide(analysis: Analysis) -> Verdicts:
-    """Return a verdict on every contrast and primary endpoint, by the registered rule."""
+    """Apply the registered decision rule to every contrast and primary endpoint."""
     rule = rule_of(analysis)
     verdicts = [
         _verdict(analysis, analysis.contrast(arm, endpoint.metric), rule)
@@ -106,7 +106,7 @@ def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
 
 
 def _cost(analysis: Analysis, arm: str, budget: BudgetState) -> str:
-    """Return the problem with an arm's cost, such as "over", or "" if it is within its limits."""
+    """Return the problem with an arm's costs, such as "over", or "" if they are within limits."""
     limits = analysis.study.decision
     is_asked = limits.throughput_budget is not None or limits.calibration_budget is None
     if budget != "over" and is_asked and cost_of(analysis, arm).throughput is None:
@@ -115,7 +115,7 @@ def _cost(analysis: Analysis, arm: str, budget: BudgetState) -> str:
 
 
 def is_of_text(metric: str) -> bool:
-    """Return whether a metric is measured on held-out text rather than on questions."""
+    """Return whether a metric is measured on held-out text, not on tasks."""
     return metric.partition("/")[0] not in TASKS
 
 

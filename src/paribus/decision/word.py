@@ -1,4 +1,4 @@
-"""The word of a verdict: what the evidence says about an arm, whatever the rule decides."""
+"""Verdict labels, such as BETTER, which summarise the evidence independently of the rule."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ STYLE_OF = {
 
 
 class Line(NamedTuple):
-    """A line of the truth table. Its word applies if the line is the first that holds.
+    """A row of the table that maps evidence to verdict labels; the first match applies.
 
     Attributes:
-        word: the word of the verdict.
-        when: the condition in words.
-        holds: the condition as data, as in `Row.holds`; {} always holds.
+        word: verdict label.
+        when: description of the condition.
+        holds: alternative conditions, as in `Row.holds`; {} always applies.
     """
 
     word: Word
@@ -72,7 +72,7 @@ TRUTH = (Line("INVALID", CANNOT.when), Line("DESCRIPTIVE", TOO_FEW.when), *JUDGE
 
 
 def word_of(evidence: Evidence) -> Word:
-    """Return the word of the first line of `TRUTH` that holds."""
+    """Return the verdict label for the evidence."""
     if evidence.invalid:
         return "INVALID"
     if evidence.n < DESCRIPTIVE_BELOW:
@@ -82,6 +82,6 @@ def word_of(evidence: Evidence) -> Word:
 
 
 def exit_code(words: Iterable[Word]) -> int:
-    """Return the exit code for several words: the code of the word that is last in `WORDS`."""
+    """Return the exit code for several verdict labels, that of the last one in `WORDS`."""
     codes = set(words)
     return next((code for word, code in reversed(WORDS.items()) if word in codes), 0)

@@ -1,31 +1,31 @@
 """Statistical inference for the scores of two arms, paired by seed or unpaired.
 
-It needs only numpy and scipy, and knows nothing about training: it takes any scores measured on the
-same seeds (or folds, or subjects) under two conditions, and those of two independent samples.
+The package depends only on NumPy and SciPy and is independent of training. It applies to any scores
+of two conditions, measured on the same seeds, folds or subjects, or on independent samples.
 
-| question | function |
+| task | function |
 | --- | --- |
-| how do two arms compare in one metric? | `paired_contrast`, `unpaired_contrast` |
-| ... in a macro average over tasks of many items? | `macro_contrast` |
-| is there an effect? | `paired_t`, `welch` (both return a `TTest`) |
-| ... by another test? | `paired_bootstrap`, `sign_flip` |
-| is the effect too small to matter? | `decided`, for any test |
-| which of several effects are significant? | `holm` |
-| ... of ideas that arrive one by one? | `Lord` |
-| how many seeds? what can they detect? | `required_pairs`, `minimum_detectable_effect` |
-| what does tuning add to the error? | `vertex_error`, `lack_of_fit` |
-| how to test at interim looks? | `Looks`, `OneLook` |
-| ... and after an unplanned second stage? | `Stages` |
-| does one arm diverge more often? | `event_rates` |
-| did this run diverge or spike? | `stability_events` |
+| compare two arms on one metric | `paired_contrast`, `unpaired_contrast` |
+| ... on a macro average over tasks with many items | `macro_contrast` |
+| test for an effect | `paired_t`, `welch` (both return a `TTest`) |
+| ... without assuming normality | `paired_bootstrap`, `sign_flip` |
+| test for equivalence | `decided`, for any test |
+| adjust a family of p-values | `holm` |
+| ... for tests that arrive sequentially | `Lord` |
+| compute sample size and detectable effect | `required_pairs`, `minimum_detectable_effect` |
+| estimate the error from hyperparameter selection | `vertex_error`, `lack_of_fit` |
+| test at interim analyses | `Looks`, `OneLook` |
+| ... after an unplanned second stage | `Stages` |
+| compare rates of divergence | `event_rates` |
+| detect divergence and spikes of a run | `stability_events` |
 
 >>> from paribus.statistics import paired_contrast
 >>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
 >>> round(result.mean, 3), round(result.decided.p_value, 4), round(result.g, 2)
 (-0.032, 0.001, -3.05)
 
-The caller always seeds randomness. Invalid input raises `StatisticsError`. Differences are
-treatment minus baseline.
+Differences are treatment minus baseline. Functions that resample take a seed. Invalid input raises
+`StatisticsError`.
 """
 
 from .choice import (

@@ -1,21 +1,20 @@
-"""Error from choosing a value by tuning, which tests can include (`TTest.choice`).
+"""Standard errors due to hyperparameter selection, which tests can include (`TTest.choice`).
 
-Each arm is judged at the value that was best on its tuning seeds. That choice is an estimate: on
-other tuning seeds another value might have been best, and the difference between the arms would
-change. A test that ignores this finds a difference between two equal arms in 7 to 31% of
-studies, if each arm uses the best of seven rates on three tuning seeds (`benchmarks/choice.py`).
+Each arm is compared at the hyperparameter value that was best on its tuning seeds. With other
+tuning seeds, another value might have been selected, and the difference between arms would change.
+A test that ignores this error rejects in 7 to 31% of studies with two equal arms, if each arm uses
+the best of seven learning rates on three tuning seeds (`benchmarks/choice.py`).
 
-Along a numeric axis the value is the vertex of the parabola through the best point and its
-neighbours in log value. `vertex_error` redraws the vertices with the pooled residual SD of the
-tuning means, or with the SD of the verdict's runs if there are fewer than three tuning seeds. The
-variance of the fitted difference at these vertices is added to the squared standard error. On a
-grid of several axes, each combination of the other axes has such a parabola, and the best
-combination is redrawn too. Without a numeric axis, tuning seeds are redrawn and the choice is
-repeated (`redrawn_error`).
+For a numeric hyperparameter, the selected value is the vertex of a parabola through the best point
+and its neighbours, as a function of the log value. `vertex_error` simulates the tuning means by a
+parametric bootstrap, refits the vertices, and returns the SD of the resulting difference. In a grid
+over several hyperparameters, there is one parabola for each combination of the others, and the best
+combination is also selected again. Without a numeric hyperparameter, `redrawn_error` bootstraps the
+tuning seeds and repeats the selection.
 
-A parabola through widely spaced rates is only an approximation of the loss curve, however many
-tuning seeds there are. `lack_of_fit` estimates the error of that approximation by the loss that
-each parabola gains from its middle point to its vertex.
+A parabola is only an approximation of the loss curve, regardless of the number of tuning seeds.
+`lack_of_fit` estimates the approximation error as the loss difference between the middle point and
+the vertex of each parabola.
 """
 
 from __future__ import annotations
@@ -38,7 +37,9 @@ LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning trials is not known w
 class Parabola:
     """Parabolas through three points: y[1] + slope (x - x[1]) + curvature (x - x[1])^2.
 
-    `x` ascends. `slope` and `curvature` have one entry for each parabola.
+    Attributes:
+        x: three positions in ascending order, common to all parabolas.
+        slope, curvature: coefficients, with one entry per parabola.
     """
 
     x: Sequence[float]
@@ -47,7 +48,10 @@ class Parabola:
 
     @property
     def offset(self) -> Floats:
-        """Offset of the vertex from the middle position, clipped to the outer positions."""
+        """Distance of the vertex from the middle position, with the vertex clipped to [x[0], x[2]].
+
+        A parabola without a minimum uses the lower end, or the middle if it is flat.
+        """
         low, high = self.x[0] - self.x[1], self.x[2] - self.x[1]
         bent = self.curvature > 0
         inside = np.clip(-self.slope / (2 * np.where(bent, self.curvature, 1.0)), low, high)
@@ -57,16 +61,16 @@ class Parabola:
 
     @property
     def vertex(self) -> float:
-        """Position of the vertex of one parabola, clipped to its outer positions."""
+        """Position of the vertex of a single parabola, clipped to [x[0], x[2]]."""
         return float(np.clip(self.x[1] + self.offset, self.x[0], self.x[2]))
 
     def rise(self, offset: Floats) -> Floats:
-        """Return how much the parabola rises from its middle position to that plus `offset`."""
+        """Return the parabola's value at x[1] + offset minus its value at x[1]."""
         return self.slope * offset + self.curvature * offset**2
 
 
 def parabola(x: Sequence[float], y: ArrayLike) -> Parabola:
-    """Return the parabolas through values `y` [..., 3] at three positions `x`."""
+    """Fit parabolas to values `y` [..., 3] at three ascending positions `x`."""
     y = np.asarray(y, dtype=float)
     a, b = x[1] - x[0], x[2] - x[1]
     left, right = (y[..., 0] - y[..., 1]) / a, (y[..., 2] - y[..., 1]) / b
@@ -76,13 +80,13 @@ def parabola(x: Sequence[float], y: ArrayLike) -> Parabola:
 
 @dataclass(frozen=True)
 class TunedArm:
-    """Tuning scores to which one arm's vertex was fitted.
+    """Scores of one arm's tuning trials at three values of a hyperparameter and T tuning seeds.
 
     Attributes:
-        x: three positions, ascending, on the scale on which the parabola is fitted.
-        chooses: [3, T] scores of the selection metric, lower is better.
-        judged: [3, T] endpoint scores of the same trials; the same array if the endpoint is the
-            selection metric.
+        x: the three values in ascending order, on the scale on which the parabola is fitted.
+        chooses: [3, T] scores of the selection metric; lower is better.
+        judged: [3, T] endpoint scores of the same trials; the same array object as `chooses` if
+            the endpoint is the selection metric.
     """
 
     x: Sequence[float]
@@ -98,17 +102,19 @@ def vertex_error(
     trial_sd: float | None = None,
     draws: int = RESAMPLES,
 ) -> float:
-    """Return the SD that choosing arms' values adds to a weighted sum over arms.
+    """Return the standard error of a weighted sum over arms due to hyperparameter selection.
 
-    Tuning means are redrawn with SD s / sqrt(tuning seeds), where s is `trial_sd`, or the
-    residual SD pooled over the arms. Each arm's fitted parabola is evaluated at the vertex of
-    the parabola through its redrawn means.
+    Each draw simulates tuning means with SD s / sqrt(T), where T is the number of tuning seeds and
+    s is `trial_sd` or the pooled residual SD. It then evaluates each arm's fitted parabola at the
+    vertex of the parabola through the simulated means.
 
     Args:
-        arms: for each arm, the scores at each combination of the other keys, the chosen one
-            first. A redraw uses the combination with the lowest redrawn mean.
-        weights: one per arm; by default the second arm minus the first.
-        trial_sd: SD of a trial's selection metric over seeds, if it is known from other trials.
+        arms: for each arm, tuning scores at each combination of the other hyperparameters, with
+            the selected combination first.
+        weights: one weight per arm; by default the second arm minus the first.
+        seed: seed of the simulation.
+        trial_sd: SD of the selection metric over seeds, if it is known from other trials.
+        draws: number of simulated draws.
     """
     rng = np.random.default_rng([seed, 20_261_124])
     if trial_sd is None:
@@ -133,15 +139,14 @@ def vertex_error(
 
 
 def lack_of_fit(arms: Sequence[TunedArm], weights: Sequence[float] = (-1.0, 1.0)) -> float:
-    """Return the SD that fitting parabolas adds to a weighted sum over arms.
+    """Return the standard error of a weighted sum over arms because losses are not parabolic.
 
-    Each arm adds the square of its fitted gain: the endpoint's parabola at the middle position
-    minus the same parabola at the vertex. A vertex at the middle position was tried itself and
-    adds nothing.
+    The error of an arm is the difference of its endpoint parabola between the middle position and
+    the vertex. It is 0 if the vertex is at the middle position, where a trial was run.
 
     Args:
-        arms: the scores to which each arm's vertex was fitted.
-        weights: as in `vertex_error`.
+        arms: tuning scores of each arm at the selected values of its other hyperparameters.
+        weights: one weight per arm; by default the second arm minus the first.
     """
     gains = [
         parabola(arm.x, arm.judged.mean(1)).rise(parabola(arm.x, arm.chooses.mean(1)).offset)
@@ -157,14 +162,16 @@ def redrawn_error(
     seed: int,
     draws: int = 2_000,
 ) -> float:
-    """Return the SD of `vertex_error` for grids without a parabola, by redrawing tuning seeds.
+    """Return the standard error due to hyperparameter selection, by a bootstrap of tuning seeds.
 
-    The same seeds are drawn for all arms. Returns NaN if every tuning trial of an arm diverged.
+    The same seeds are sampled for all arms. Returns NaN if all tuning trials of an arm diverged.
 
     Args:
-        arms: for each arm, scores of the selection metric, [candidates, T], lower is better, NaN
-            for diverged trials, and the endpoint's scores of the same trials.
-        weights: as in `vertex_error`.
+        arms: for each arm, (selection scores, endpoint scores) of shape [candidates, T] for T
+            tuning seeds. Lower selection scores are better; NaN marks diverged trials.
+        weights: one weight per arm; by default the second arm minus the first.
+        seed: seed of the bootstrap.
+        draws: number of bootstrap samples.
     """
     rng = np.random.default_rng([seed, 20_261_124])
     n_seeds = arms[0][0].shape[1]
@@ -182,17 +189,17 @@ def redrawn_error(
 
 
 def best_of(scores: Floats) -> int:
-    """Return the index of the best row of `scores`, [candidates, T].
+    """Return the index of the best row of `scores` [candidates, T], where lower is better.
 
-    The best row has the fewest NaN (diverged trials), then the lowest mean. The first of equal
-    rows wins.
+    The best row has the fewest NaN (diverged trials), then the lowest mean of the other scores.
+    Ties are resolved in favour of the first row.
     """
     lost, means = np.isnan(scores).sum(1), finite_means(scores)
     return int(np.lexsort((np.where(np.isnan(means), np.inf, means), lost))[0])
 
 
 def finite_means(scores: Floats) -> Floats:
-    """Return the mean of each row's finite values, or NaN for a row without any."""
+    """Return the mean of the finite values in each row, or NaN for rows without finite values."""
     finite = np.isfinite(scores)
     total = np.where(finite, scores, 0.0).sum(1)
     return np.where(finite.any(1), total / np.maximum(finite.sum(1), 1), np.nan)

@@ -1,7 +1,7 @@
-"""Contrasts of two arms: the deciding test, its estimates and sensitivity analyses.
+"""Contrasts between two arms: primary test, estimates, and sensitivity analyses.
 
-A single test object provides the p-value, intervals, equivalence and detectable effect, so that
-these always agree. `t_test` and `crossed` provide the tests; a look or stages wrap them.
+A single `TTest` object provides the p-value, intervals, equivalence test and detectable effect, so
+that these are always consistent. Interim analyses and second stages wrap the same object.
 """
 
 from __future__ import annotations
@@ -32,19 +32,24 @@ Design = OneLook | Stages | None  # None: all pairs are one sample of a size tha
 
 @dataclass(frozen=True)
 class Decided:
-    """Results of the deciding test of one contrast.
+    """Results of the primary test of one contrast.
 
     Attributes:
         test: `paired_t`, `welch_t`, `crossed_components` or `crossed_bootstrap`.
-        constant: True if nothing varies. Then p is the smallest that the measurement's
-            resolution allows, and the interval is a point up to that resolution.
-        interval: interval at level 1 - alpha; excludes 0 exactly if p_value <= alpha.
-        family: number of hypotheses tested together.
-        equivalence_interval: interval at level 1 - 2 alpha; lies within the margin exactly if
-            equivalence_p <= alpha.
-        equivalence_p: p of two one-sided tests against the margin; None without a margin.
-        detectable: the smallest effect detected at the requested power and level alpha / family.
-        basis: the test itself, from which other quantities can be computed.
+        n: number of pairs, or of runs in the smaller arm.
+        constant: whether all differences are equal. The p-value and interval are then based on
+            the resolution of the measurement.
+        mean: mean difference.
+        p_value: two-sided p-value for a mean difference of 0.
+        interval: confidence interval at level 1 - alpha; excludes 0 if and only if
+            p_value <= alpha.
+        family: number of hypotheses in the family.
+        equivalence_interval: confidence interval at level 1 - 2 alpha; lies within the margin if
+            and only if equivalence_p <= alpha.
+        margin: equivalence margin, or None.
+        equivalence_p: p-value of the two one-sided tests for equivalence; None without a margin.
+        detectable: minimum detectable effect at the requested power and level alpha / family.
+        basis: the test object, from which other quantities can be computed.
     """
 
     test: str
@@ -62,12 +67,12 @@ class Decided:
 
     @property
     def descriptive_only(self) -> bool:
-        """True if there are too few pairs or runs to test, so that they are only described."""
+        """True if there are too few pairs or runs for a test."""
         return self.n < DESCRIPTIVE_BELOW
 
     @property
     def has_interval(self) -> bool:
-        """True if intervals are reported; two pairs or runs are too few for them."""
+        """True if there are enough pairs or runs for a confidence interval."""
         return self.n >= INTERVAL_FROM
 
 
@@ -80,18 +85,18 @@ def decided(
     family: int = 1,
     power: float = POWER,
 ) -> Decided:
-    """Compute the p-values, intervals and detectable effect of `test`.
+    """Compute the p-values, intervals and detectable effect of a test.
 
     Equivalence is tested by two one-sided tests (Schuirmann 1987).
 
     Args:
+        test: the test.
         name: name of the test, as in `Decided.test`.
-        margin: largest difference too small to matter, in the scores' unit; None for no
-            equivalence test.
-        alpha: two-sided level.
-        family: number of hypotheses tested together, including this one; the detectable effect is
-            at level alpha / family.
-        power: power with which the detectable effect is detected.
+        margin: equivalence margin in the unit of the scores; None for no equivalence test.
+        alpha: two-sided significance level.
+        family: number of hypotheses in the family; the detectable effect is computed at level
+            alpha / family.
+        power: power at which the detectable effect is computed.
     """
     equivalence_p = None
     if margin is not None:
@@ -114,10 +119,10 @@ def decided(
 
 
 def hedges_g(mean: float, sd: float, df: int) -> float | None:
-    """Return Hedges' g, a bias-corrected difference in SDs (Hedges 1981); None if the SD is 0.
+    """Return Hedges' g, the bias-corrected standardised mean difference (Hedges 1981).
 
-    The correction is exact, not the approximation 1 - 3/(4 df - 1). With one degree of freedom g
-    is 0 and carries no information.
+    Uses the exact correction, not the approximation 1 - 3/(4 df - 1). Returns None if the SD is 0,
+    and an uninformative 0 for one degree of freedom.
     """
     if not sd:
         return None
@@ -136,21 +141,19 @@ class Pair:
 
 @dataclass(frozen=True)
 class RunContrast:
-    """Treatment minus baseline over seed pairs, or over unpaired runs.
-
-    `decided` has the results of the registered test. Everything else is additional.
+    """Results for treatment minus baseline, over seed pairs or unpaired runs.
 
     Attributes:
         n: number of pairs, or of runs in the smaller arm.
-        mean, sd: mean and SD of the differences; the SD of unpaired runs is pooled over both arms.
-        g: the difference in SDs (Hedges' g); None if nothing varies.
-        others: {test: (p, smallest possible p at this number of pairs)} for tests that did not
-            decide; {} for looks, stages and unpaired runs.
-        percentile_interval: interval of the paired bootstrap; only descriptive, because its
-            coverage is too low with few pairs.
-        pairs: the seed pairs; () if runs are unpaired.
-        runs, sds: number of runs and SD of the baseline and of the treatment, if runs are
-            unpaired.
+        mean, sd: mean and SD of the differences; for unpaired runs, the SD is pooled over arms.
+        decided: results of the primary test.
+        g: standardised mean difference (Hedges' g); None if the SD is 0.
+        others: {test: (p-value, smallest possible p-value)} of sensitivity analyses; {} for
+            interim analyses, two-stage designs and unpaired runs.
+        percentile_interval: percentile interval of the paired bootstrap, which is descriptive
+            only, because its coverage is too low for few pairs.
+        pairs: the seed pairs; () for unpaired runs.
+        runs, sds: number of runs and SD of each arm (baseline, treatment); () for pairs.
     """
 
     n: int
@@ -165,10 +168,10 @@ class RunContrast:
     sds: tuple[float, ...] = ()
 
     def g_interval(self, level: float = 1 - ALPHA) -> Interval | None:
-        """Return the confidence interval of `g`, by inverting the noncentral t.
+        """Return a confidence interval for `g` from the noncentral t distribution.
 
-        Returns None for fewer than five pairs, or if almost nothing varies. The method is that of
-        Steiger and Fouladi (1997).
+        The method is that of Steiger and Fouladi (1997). Returns None for fewer than five pairs or
+        a negligible SD.
         """
         size = 1 / sum(1 / runs for runs in self.runs) if self.runs else self.n
         df, t = sum(self.runs or [self.n + 1]) - 2, math.inf
@@ -198,20 +201,21 @@ def paired_contrast(
     choice: float = 0.0,
     **asked: Any,
 ) -> RunContrast:
-    """Compare two arms run on the same seeds.
+    """Compare two arms that were run on the same seeds.
 
     Args:
-        baseline, treatment: scores of shape (S,), S >= 2, entry s of both from seed s; same unit.
-        seed: seed for resampling (above 7 pairs) and for sign flips (above 20).
-        resolution: smallest difference that the measurement can show, if coarser than floating
-            point: a step of 1 / I in a share of I items. It matters if all differences are
-            equal.
-        design: how the pairs were sampled, if not as one sample of fixed size; pairs of the
-            first stage come first. It affects the deciding test, but no descriptive result.
-        choice: SD of the difference due to choosing each arm's values (see `choice`).
+        baseline, treatment: scores of shape (S,), S >= 2, in the same unit and order of seeds.
+        seed: seed of the bootstrap and of random sign flips.
+        resamples: number of bootstrap resamples and of random sign flips.
+        resolution: resolution of the measurement if coarser than floating point, such as 1 / I for
+            a fraction of I items. It is used if all differences are equal.
+        design: interim analysis or two-stage design, or None for a fixed sample size. Pairs of the
+            first stage come first. The design affects only the primary test.
+        choice: standard error due to hyperparameter selection.
         asked: margin, alpha, family and power, as in `decided`.
 
-    Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
+    Raises:
+        StatisticsError: for fewer than two pairs, non-finite scores or unequal lengths.
     """
     deltas = paired_deltas(baseline, treatment)
     first, second = np.asarray(baseline, float), np.asarray(treatment, float)
@@ -260,8 +264,8 @@ def unpaired_contrast(
 
     Args:
         baseline, treatment: scores of shapes (A,) and (B,), A and B >= 2, in the same unit.
-
-    The other arguments are as in `paired_contrast`.
+        resolution: see `paired_contrast`.
+        asked: margin, alpha, family and power, as in `decided`.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     test = welch(*arms, resolution=resolution)
@@ -291,16 +295,16 @@ def macro_contrast(
     crossed: Literal["components", "bootstrap"] = "components",
     **asked: Any,
 ) -> Decided:
-    """Compare macro-averaged scores over tasks, paired by item, for a claim about new items.
+    """Compare scores that are macro-averaged over tasks, generalising to new items.
 
-    The crossed test decides; it never rejects more easily than the t of seed means. For a claim
-    about these items alone, use a `paired_contrast` of `seed_means`.
+    The test is never less conservative than the paired t-test of seed means. To generalise only to
+    new seeds, pass `seed_means` to `paired_contrast`.
 
     Args:
-        baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.
-        crossed: how the error over seeds and items is estimated.
-
-    The other arguments are as in `paired_contrast`.
+        baseline, treatment: scores of K tasks, each of shape (S, I_k), with the same seeds and
+            items in both arms.
+        crossed: how the combined error of seeds and items is estimated.
+        seed, resamples, resolution, design, choice, asked: see `paired_contrast`.
     """
     deltas = [np.subtract(ours, theirs) for theirs, ours in zip(baseline, treatment, strict=True)]
 

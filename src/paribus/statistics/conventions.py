@@ -1,7 +1,6 @@
-"""Constants, exception, interval class and input checks shared by this package.
+"""Constants, exception, interval class, and input validation for this package.
 
-Axis letters used in docstrings: S seeds (pairs), I items, K tasks, E endpoints, L learning rates,
-T steps, B resamples.
+Docstrings denote axes as S seeds (pairs), I items, K tasks, T tuning seeds or steps, B resamples.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) squares may leave
 
 
 class StatisticsError(ValueError):
-    """Raised if a statistic does not exist for the given scores or parameters."""
+    """Error for scores or parameters for which a statistic is undefined."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A closed confidence interval; a bound is infinite if the data give none."""
+    """A closed confidence interval, with infinite bounds if it is unbounded."""
 
     low: float
     high: float
@@ -38,31 +37,31 @@ class Interval:
         return self.low <= value <= self.high
 
     def inside(self, margin: float) -> bool:
-        """Return whether the whole interval lies within [-margin, margin]."""
+        """Return whether the interval lies within [-margin, margin]."""
         return -margin <= self.low and self.high <= margin
 
 
 def checked_scores(scores: ArrayLike, name: str, ndim: int = 1) -> Floats:
-    """Return scores as a float64 array, after checking its shape and values.
+    """Convert scores to a float64 array, and validate its shape and values.
 
-    Raises StatisticsError for fewer than 2 rows, for values that are not finite, and for values too
-    large or too small to be squared.
+    Raises StatisticsError for fewer than 2 rows, for non-finite values, and for values whose
+    squares would overflow or underflow.
     """
     array = np.asarray(scores, dtype=np.float64)
     if array.ndim != ndim:
-        raise StatisticsError(f"{name} has {array.ndim} axes, but needs {ndim}; reshape it")
+        raise StatisticsError(f"{name} has {array.ndim} dimensions, but needs {ndim}; reshape it")
     if array.shape[0] < 2:
-        raise StatisticsError(f"{name} has n = {array.shape[0]}, but needs n >= 2; add rows")
+        raise StatisticsError(f"{name} has n = {array.shape[0]}, but needs n >= 2; add scores")
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise StatisticsError(
             f"{name}{where} is {array[tuple(where)]}, but scores must be finite; "
-            "drop or cap that pair and report it"
+            "drop this pair, or cap its scores, and report it"
         )
     largest = float(np.abs(array).max())
     if largest != 0 and not 1 / LARGEST_MAGNITUDE <= largest <= LARGEST_MAGNITUDE:
         raise StatisticsError(
-            f"{name} has largest magnitude {largest:g}, which must be 0 or between "
+            f"the largest absolute value of {name} is {largest:g}, but it must be 0 or between "
             f"{1 / LARGEST_MAGNITUDE:g} and {LARGEST_MAGNITUDE:g}; rescale the scores"
         )
     return array

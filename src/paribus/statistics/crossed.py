@@ -1,20 +1,18 @@
-"""Tests of scores of seeds crossed with items, for claims about new items.
+"""Tests for crossed random effects of seeds and items, which generalise to new items.
 
-Seeds and items are both samples, and every seed is scored on every item. The registered target
-of a claim says which of them vary:
-- *this item set*: items are fixed, a seed's macro score is one number, and the unit is the seed
-  pair: `seed_means`, then a test of paired differences;
-- *new items*: items are resampled too, crossed with seeds and not nested within them (nested
-  resampling counts the item noise once per seed): `crossed_components`, or `crossed_bootstrap`.
+Every seed is scored on every item. There are two target populations:
+- *this item set*: items are fixed, and the unit of analysis is the seed pair; use `seed_means` and
+  a paired test.
+- *new items*: items are a random sample, crossed with seeds (not nested within them); use
+  `crossed_components` or `crossed_bootstrap`.
 
-With variances a of seeds, b of items and e of their interaction, the mean of S seeds and I items
-has the variance a/S + b/I + e/(SI). `crossed_components` estimates that. The bootstrap counts
-the interaction three times: if all variance is interaction, it never rejects falsely and has
-little power.
+With variance components a of seeds, b of items and e of their interaction, the mean over S seeds
+and I items has variance a/S + b/I + e/(SI), which `crossed_components` estimates. The bootstrap
+counts the interaction three times, so it is conservative if the interaction is large.
 
-Neighbouring items of one text are not independent. They are first joined into a few contiguous
-blocks (`contiguous_blocks`), which then are the items. Measured error rates of all these methods
-are in docs/reference/error-rates.md.
+Neighbouring items of one text are not independent, so they are first joined into a few contiguous
+blocks (`contiguous_blocks`), which then serve as items. Measured error rates of all methods are in
+docs/reference/error-rates.md.
 """
 
 from __future__ import annotations
@@ -38,22 +36,22 @@ LEAST_IN_BLOCK = 8
 
 
 def seed_means(tasks: Sequence[Floats]) -> Floats:
-    """Return the macro score per seed, (S,): the mean over tasks of each task's mean score."""
+    """Return the macro average over tasks for each seed, of shape (S,)."""
     return np.mean([task.mean(axis=1) for task in tasks], axis=0)
 
 
 def contiguous_blocks(n_items: int) -> int:
     """Return the number of contiguous blocks into which `n_items` items of one text are joined.
 
-    It is below DESCRIPTIVE_BELOW if the text is too short to estimate how much blocks differ.
+    A number below DESCRIPTIVE_BELOW means that the text is too short for a test over blocks.
     """
     return min(MOST_CONTIGUOUS, n_items // LEAST_IN_BLOCK)
 
 
 def joined(values: ArrayLike, n_blocks: int) -> Floats:
-    """Return sums of `values` (..., I) over contiguous blocks, (..., n_blocks).
+    """Sum `values` of shape (..., I) over contiguous blocks, and return shape (..., n_blocks).
 
-    Item i is in block i * n_blocks // I, so block sizes differ by at most one item.
+    Item i belongs to block i * n_blocks // I, so block sizes differ by at most one item.
     """
     values = np.asarray(values, dtype=np.float64)
     n_items = values.shape[-1]
@@ -64,14 +62,12 @@ def joined(values: ArrayLike, n_blocks: int) -> Floats:
 def crossed_components(
     deltas: Sequence[ArrayLike], *, resolution: float | None = None, choice: float = 0.0
 ) -> TTest:
-    """Return the t test of the macro mean over tasks, with its error from variance components.
+    """Test the macro average over tasks, with a standard error from variance components.
 
-    The squared error is that of the seeds' macro means, which contains a/S + e/(SI), plus b/I of
-    every task (Searle, Casella and McCulloch 1992, Variance Components, section 4.3; a component
-    is never below 0). So it is never below the paired t's. The reference is Student's t on S - 1
-    degrees of freedom, or on sum(I_k - 1) if items are fewer than seeds.
-
-    Args and errors: as in `crossed_bootstrap`.
+    The squared error is that of the paired t-test, which estimates a/S + e/(SI), plus b/I for every
+    task, where negative components are set to 0 (Searle, Casella and McCulloch 1992, Variance
+    Components, section 4.3). The t distribution has S - 1 degrees of freedom, or sum(I_k - 1) if
+    this is smaller. See `crossed_bootstrap` for the arguments.
     """
     tasks = checked_tasks(deltas)
     means = seed_means(tasks)
@@ -88,24 +84,26 @@ def crossed_bootstrap(
     resolution: float | None = None,
     choice: float = 0.0,
 ) -> TTest:
-    """Return the t test of the macro mean over tasks, with its error from a crossed bootstrap.
+    """Test the macro average over tasks, with a standard error from a crossed bootstrap.
 
-    This is Owen's pigeonhole bootstrap (2007, Annals of Applied Statistics). Seeds are drawn once
-    per resample for all tasks; items are drawn independently for each task. The bootstrap gives the
-    standard error. The reference is Student's t on S - 1 degrees of freedom, or on sum(I_k - 1)
-    if items are fewer than seeds, because a bare percentile interval is too short at few seeds
-    or items. The standard error is multiplied by sqrt(S / (S - 1)), since a bootstrap divides by
-    S. With row, column and interaction variances a, b, e the resampled variance is a/S + b/I +
-    3e/(SI) on average (Owen's theorem). So the interaction is counted three times: the test is
-    conservative, and never rejects more easily than the paired t.
+    This is the pigeonhole bootstrap (Owen 2007, Annals of Applied Statistics). Seeds are resampled
+    once for all tasks, and items independently for each task. The standard error is multiplied by
+    sqrt(S / (S - 1)), because a bootstrap divides by S. The t distribution has S - 1 degrees of
+    freedom, or sum(I_k - 1) if this is smaller; a percentile interval would be too short with few
+    seeds or items.
+
+    With variance components a, b and e of seeds, items and their interaction, the expected
+    bootstrap variance is a/S + b/I + 3e/(SI). The test is therefore conservative, and never less so
+    than the paired t-test.
 
     Args:
-        deltas: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, with the same
-            seeds in every task and I_k >= 2.
-        resolution: smallest SD of a seed's difference in the macro score. It is used only if
-            every item differs by the same constant at every seed (see `t_test`); any other
-            spread is real, however small.
-        choice: as in `TTest`.
+        deltas: K arrays of treatment minus baseline, each of shape (S, I_k), S >= 2, I_k >= 2,
+            with the same seeds in all tasks.
+        seed: seed of the bootstrap.
+        resamples: number of bootstrap resamples.
+        resolution: minimum SD of a seed's macro average, used only if all differences are equal
+            (see `t_test`).
+        choice: standard error due to hyperparameter selection.
     """
     tasks = checked_tasks(deltas)
     n_seeds = tasks[0].shape[0]
@@ -125,7 +123,7 @@ def _crossed(
     resolution: float | None,
     choice: float,
 ) -> TTest:
-    """Return the t test of a macro mean with standard error `error`."""
+    """Build the t-test of a macro average from its mean and standard errors."""
     n, constant = tasks[0].shape[0], all(_is_constant(task) for task in tasks)
     smallest_sd = least_sd(resolution, *tasks)
     if constant:
@@ -148,12 +146,12 @@ def _crossed(
 
 
 def _is_constant(task: Floats) -> bool:
-    """Return whether all differences are equal, up to the rounding of the scores."""
+    """Return whether all differences are equal up to rounding error."""
     return float(np.ptp(task)) <= max(rounding(task), TIE * float(np.abs(task).max()))
 
 
 def _item_error(tasks: list[Floats]) -> float:
-    """Return the standard error from sampling items alone, from the variance components b / I."""
+    """Return the standard error due to the sampling of items, from variance components."""
     total = 0.0
     for task in tasks:
         n_items = task.shape[1]
@@ -164,16 +162,16 @@ def _item_error(tasks: list[Floats]) -> float:
 
 
 def interaction(task: Floats) -> float:
-    """Return the variance of scores [seeds, items] that remains after the main effects."""
+    """Return the residual variance of scores [seeds, items] after removing main effects."""
     rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
     return float((rest**2).sum()) / ((task.shape[0] - 1) * (task.shape[1] - 1))
 
 
 def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) -> Floats:
-    """Return the macro mean of every resample of seeds and items, [B]; `tasks` have mean zero.
+    """Return the macro average of B crossed resamples of centred scores, [B].
 
-    Drawing item counts is expensive, so tasks of one size share a pool of B count vectors. Each
-    task uses the pool in its own random order: B draws per task, independent between tasks.
+    Sampling item counts is expensive, so tasks of equal size share a pool of B count vectors, which
+    each task uses in a different random order.
     """
     resamples, n_seeds = seed_counts.shape
     total = np.zeros(resamples)
@@ -192,5 +190,5 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
 
 
 def checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
-    """Return K tasks as finite arrays of shape (S, I_k)."""
+    """Convert the scores of K tasks to validated arrays of shape (S, I_k)."""
     return [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]

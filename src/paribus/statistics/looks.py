@@ -1,31 +1,25 @@
-"""Group-sequential tests: nominal p-values that control the error over all interim looks.
+"""Group-sequential tests, which control the type I error over all interim analyses (looks).
 
-A study of n_K pairs is tested after n_1 < ... < n_K of them. The boundary of look k is a nominal
-one-sided p: the p of the deciding test (such as a paired t) as if that look were the only one. A
-level is spent over the looks by a spending function (Lan and DeMets 1983, Biometrika 70,
-659-663) of the information fraction t = n_k / n_K, and boundaries follow from it: among studies
-without an effect that crossed no earlier boundary, the share that cross the k-th is what is
-spent there.
+A study with n_K pairs is tested after n_1 < ... < n_K pairs. The boundary b_k of look k is the
+largest nominal one-sided p-value that rejects, where a nominal p-value ignores all other looks. A
+spending function (Lan and DeMets 1983, Biometrika 70, 659-663) of the information fraction
+t = n_k / n_K defines the cumulative type I error at each look, from which boundaries are computed.
 
-Published boundaries are for normal statistics, and with five pairs a t is far from normal. So
-they are computed here from studies simulated under a fixed seed. Looks at normal differences
-need only two numbers: the running sum and the running sum of squares. Only the share of studies
-in which two looks *both* cross is simulated. The rest is exact, because a nominal p is uniform
-without an effect:
+Published boundaries assume normal statistics, but a t statistic of five pairs is far from normal.
+Boundaries are therefore computed from studies that are simulated with a fixed seed. Only the
+probability that an earlier look rejects as well is simulated; the rest is exact, because nominal
+p-values are uniform under the null hypothesis:
 
-    b_k - P(p_k <= b_k and an earlier look crossed) = spent_k - spent_{k-1}.
+    b_k - P(p_k <= b_k and an earlier look rejected) = spent_k - spent_{k-1}.
 
-So the first boundary is exact, and no other is below the increment that it spends. Levels
-lie on a grid (`Looks.bound` interpolates it, `Looks.level` inverts the same interpolation); a
-boundary rises with the level, as Holm over several hypotheses needs (Maurer and Bretz 2013).
+Boundaries are computed on a grid of levels, which `Looks.bound` and `Looks.level` interpolate. They
+increase with the level, as required for Holm's method over several hypotheses (Maurer and Bretz
+2013). A two-sided test consists of two one-sided tests at half the level, which is slightly
+conservative.
 
-A two-sided test is two one-sided tests at half the level. This is slightly conservative, because
-both sides may be crossed at different looks.
-
-The spending function resembles the boundaries of O'Brien and Fleming. Of a one-sided level a, 2
-- 2 Phi(z / sqrt(t)) is spent up to t, with z the upper a / 2 quantile. That spends almost
-nothing early, so the last look loses little power. All values are on the log scale, because at a
-quarter of the information it spends 1e-16 of a level of 1e-5.
+The spending function is of the O'Brien-Fleming type: 2 - 2 Phi(z / sqrt(t)) for a one-sided level
+a, where z is the upper a / 2 quantile. It spends very little at early looks, so the last look loses
+little power. Computations use logarithms, because at t = 1/4 it spends 1e-16 of a level of 1e-5.
 """
 
 from __future__ import annotations
@@ -48,7 +42,7 @@ MONOTONE_TO = 0.3
 
 
 def log_spent(levels: Floats, fraction: float) -> Floats:
-    """Return the logarithm of the level spent up to information `fraction` in (0, 1]."""
+    """Return the log of the cumulative type I error spent at information `fraction` in (0, 1]."""
     if fraction == 1:
         return np.log(levels)
     quantiles = scipy.special.ndtri(np.minimum(levels, MONOTONE_TO) / 2)
@@ -70,13 +64,13 @@ LEVELS = np.concatenate(
 
 @dataclass(frozen=True)
 class Boundary:
-    """Boundary of a two-sided test at one look.
+    """Boundary of a two-sided test at one interim analysis.
 
     Attributes:
-        pairs: number of pairs at the look.
-        spent: part of the two-sided level that is spent up to and including this look.
-        nominal_p: largest two-sided p that rejects, computed as if there were no other look.
-        t: |t| that corresponds to `nominal_p` at this number of pairs.
+        pairs: cumulative number of pairs.
+        spent: cumulative two-sided type I error.
+        nominal_p: largest nominal two-sided p-value that rejects, ignoring all other looks.
+        t: critical value of |t| that corresponds to `nominal_p`.
     """
 
     pairs: int
@@ -87,11 +81,11 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Looks:
-    """A plan of interim looks.
+    """A group-sequential design with K looks.
 
     Attributes:
-        pairs: number of pairs at each look, ascending; the last is the whole study.
-        studies: number of studies simulated to compute the boundaries.
+        pairs: cumulative number of pairs at each look, ascending; the last is the total.
+        studies: number of simulated studies for computing the boundaries.
     """
 
     pairs: tuple[int, ...]
@@ -99,20 +93,20 @@ class Looks:
 
     @property
     def fractions(self) -> tuple[float, ...]:
-        """Information fraction of each look: its pairs over those of the last look."""
+        """Information fraction of each look, as pairs divided by the total number of pairs."""
         return tuple(pairs / self.pairs[-1] for pairs in self.pairs)
 
     def spent(self, level: float) -> Floats:
-        """Return how much of a one-sided `level` is spent up to each look, (K,)."""
+        """Return the cumulative type I error spent at each look, (K,), for a one-sided level."""
         levels = np.array([level])
         return np.exp([log_spent(levels, t)[0] for t in self.fractions])
 
     def bound(self, look: int, level: float) -> float:
-        """Return the largest nominal one-sided p that rejects at a look, or 0 if none does.
+        """Return the largest nominal one-sided p-value that rejects at a look, or 0 for none.
 
         Args:
-            look: index of the look, from 0.
-            level: one-sided level over all looks.
+            look: 0-based index of the look.
+            level: one-sided significance level over all looks.
         """
         levels, bounds = _boundary_table(self)[look]
         if level < LEAST_LEVEL:
@@ -120,15 +114,14 @@ class Looks:
         return float(np.exp(np.interp(math.log(level), levels, bounds)))
 
     def level(self, look: int, p: float | Floats) -> Floats:
-        """Return the smallest one-sided level at which a nominal p rejects at a look.
+        """Return the smallest one-sided level at which a nominal p-value rejects at a look.
 
-        The result is itself a p-value, whatever looks were taken before and whatever stopped
-        sampling: a sequential p (Liu and Anderson 2008), at the last look and not at the most
-        favourable one. It is never below `LEAST_LEVEL`, and 1 if no level rejects.
+        The result is a sequential p-value (Liu and Anderson 2008), which is valid for any stopping
+        rule. It is at least `LEAST_LEVEL`, and 1 if no level rejects.
 
         Args:
-            look: index of the look, from 0.
-            p: nominal one-sided p, or an array of them.
+            look: 0-based index of the look.
+            p: nominal one-sided p-value, or an array of p-values.
         """
         levels, bounds = _boundary_table(self)[look]
         with np.errstate(divide="ignore"):
@@ -136,7 +129,7 @@ class Looks:
         return np.exp(levels_at_p)
 
     def boundaries(self, alpha: float = ALPHA) -> tuple[Boundary, ...]:
-        """Return the boundaries of a two-sided test of level `alpha`, one for each look."""
+        """Return the boundary of each look for a two-sided test at level `alpha`."""
         spent = 2 * self.spent(alpha / 2)
         boundaries = []
         for k, pairs in enumerate(self.pairs):
@@ -147,10 +140,10 @@ class Looks:
 
 
 def simulated_t(looks: Looks, studies: int) -> list[Floats]:
-    """Simulate studies of standard normal differences, and return t at each look, (K, N).
+    """Simulate N studies of standard normal differences, and return t at each look, (K, N).
 
-    Only the increments between looks are drawn: a normal sum of m differences and, independently,
-    their chi-squared spread.
+    Only sufficient statistics are sampled, namely the sum (normal) and the squared deviations
+    (chi-squared) of the differences between two looks.
     """
     rng = np.random.default_rng([SEED, *looks.pairs])
     total, squares = np.zeros(studies), np.zeros(studies)
@@ -170,9 +163,9 @@ def simulated_t(looks: Looks, studies: int) -> list[Floats]:
 
 @lru_cache(maxsize=32)
 def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
-    """Return each look's log levels, and the log of the boundary at each level.
+    """Return (log levels, log boundaries) for each look.
 
-    A boundary is the largest nominal one-sided p that rejects.
+    A boundary is the largest nominal one-sided p-value that rejects.
     """
     half = max(1, looks.studies // 2)
     statistics = simulated_t(looks, half)
@@ -198,13 +191,15 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
 
 
 def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Floats) -> Floats:
-    """Solve b - P(p <= b, crossed before) = added for b, at each level.
+    """Solve b - P(p <= b and an earlier look rejected) = added for b at each level.
 
     Args:
-        p, crossed: one entry per simulated study.
-        levels, added, spent: logarithms, one entry per level.
+        p, crossed: nominal p-value, and the smallest log level at which an earlier look rejected,
+            for each simulated study.
+        levels, added, spent: log level, and log of the added and of the cumulative type I error.
 
-    Returns: log b, one entry per level.
+    Returns:
+        log b for each level.
     """
     order = np.argsort(p)
     p, crossed = p[order], crossed[order]
@@ -222,52 +217,47 @@ def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Fl
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AtLook(TTest):
-    """Test of the pairs at look `look` (from 0), which controls the error over all `looks`.
+    """Test at the interim analysis `look` (0-based), adjusted for all `looks`.
 
-    Boundaries are nominal p-values, so all results at a look follow from the nominal p. The
-    p-value is the smallest level at which the plan would have rejected (`Looks.level`). The
-    interval has the boundary's nominal level: a *repeated confidence interval* (Jennison and
-    Turnbull 1989, JRSS B 51, 305-361). It excludes a null mean exactly if the p against it is
-    below the level. Both are valid whatever stopped sampling: an effect, equivalence, an ignored
-    look, a lost machine. Intervals by stage-wise ordering are shorter, but valid only if
-    sampling stops by a single rule for effects.
+    The p-value is the smallest level at which the design rejects (`Looks.level`). The interval is a
+    *repeated confidence interval* at the nominal level of the boundary (Jennison and Turnbull 1989,
+    JRSS B 51, 305-361), and is consistent with the p-value. Both are valid for any stopping rule.
+    Intervals by stage-wise ordering would be shorter, but require a fixed stopping rule.
     """
 
     looks: Looks
     look: int
 
     def p_value(self, null: float = 0.0) -> float:
-        """Return the two-sided p, adjusted for all looks."""
+        """Return the two-sided p-value for a mean of `null`, adjusted for all looks."""
         return min(1.0, 2 * self._level(super().p_value(null) / 2))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """Return the one-sided p, adjusted for all looks."""
+        """Return the one-sided p-value for a mean of `null`, adjusted for all looks."""
         return self._level(super().one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the interval of null means with p above 1 - level.
-
-        It is unbounded if this look cannot reject.
-        """
+        """Return the repeated confidence interval, which is unbounded if the look cannot reject."""
         return replace(super().interval(1 - self._nominal(1 - level)), level=level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the smallest effect that this look detects with its number of pairs and spread."""
+        """Return the minimum detectable effect at this look, given its SD and number of pairs."""
         nominal = self._nominal(alpha)
         if 1 - nominal == 1:  # nothing can be detected at this level
             return math.inf
         return super().detectable(power=power, alpha=nominal)
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the number of pairs at the last look that detects `effect`.
+        """Return the total number of pairs that detects `effect`, with equal information fractions.
 
-        The plan keeps its information fractions. Earlier looks can only add to the power.
+        The calculation ignores the additional power of earlier looks. Returns None if no number
+        suffices.
         """
         nominal = 2 * self.looks.bound(len(self.looks.pairs) - 1, alpha / 2)
         return super().pairs_needed(effect, power=power, alpha=nominal)
 
     def _nominal(self, alpha: float) -> float:
-        """Return the largest two-sided nominal p that rejects at this look, at level `alpha`."""
+        """Return the largest nominal two-sided p-value that rejects at level `alpha`."""
         return 2 * self.looks.bound(self.look, alpha / 2)
 
     def _level(self, p: float) -> float:
@@ -276,29 +266,29 @@ class AtLook(TTest):
 
 @dataclass(frozen=True)
 class OneLook:
-    """Design of pairs sampled up to look `look` (from 0) of a plan."""
+    """Sampling design of a study at the interim analysis `look` (0-based) of `looks`."""
 
     looks: Looks
     look: int
 
     def decide(self, test_of: TestOf) -> AtLook:
-        """Return the test of all pairs, which controls the error over all looks."""
+        """Return the test of all pairs, adjusted for all looks."""
         return AtLook(**vars(test_of(slice(None))), looks=self.looks, look=self.look)
 
     def other_p(self, p: float) -> float:
-        """Adjust the nominal p of another test at this look for all looks."""
+        """Adjust the nominal two-sided p-value of another test for all looks."""
         return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
-        """Return McNemar's p, adjusted for all looks."""
+        """Return the p-value of McNemar's test for paired events, adjusted for all looks."""
         return self.other_p(event_rates(baseline, treatment).p_value)
 
 
 def skewness(values: Sequence[float]) -> tuple[float, float]:
-    """Return the sample skewness G1 and its standard error for normal values, or zeros.
+    """Return the sample skewness G1 and its standard error under normality.
 
-    Zeros stand for an undefined skewness, of fewer than three values or of equal values. Source:
-    Joanes and Gill (1998, The Statistician 47, 183-189).
+    The formulas are those of Joanes and Gill (1998, The Statistician 47, 183-189). Returns (0, 0)
+    for fewer than three values or for equal values.
     """
     x = np.asarray(values, dtype=float)
     n = len(x)

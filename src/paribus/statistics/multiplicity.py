@@ -1,17 +1,17 @@
-"""Multiple testing: Holm's adjustment for families, and LORD++ for tests that arrive one by one.
+"""Multiple testing: Holm's method for families, and LORD++ for sequential tests.
 
-LORD++ keeps the false discovery rate (Ramdas, Yang, Wainwright and Jordan 2017, "Online control of
-the false discovery rate with decaying memory", section 3.1). With discoveries at the places
-tau_1 < tau_2 < ..., test t has level
+LORD++ controls the false discovery rate online (Ramdas, Yang, Wainwright and Jordan 2017, "Online
+control of the false discovery rate with decaying memory", section 3.1). If tests tau_1 < tau_2 <
+... were discoveries, test t has level
 
     gamma_t w0 + (alpha - w0) gamma_{t - tau_1} + alpha * (sum over j >= 2) gamma_{t - tau_j}
 
-where terms of discoveries at t or later are dropped and gamma_j = j^-1.6 / zeta(1.6), as in
-Ramdas, Zrnic, Wainwright and Jordan (2018), "SAFFRON": 93% of the level is spent by the 50th test.
+without the terms for tau_j >= t. The weights are gamma_j = j^-1.6 / zeta(1.6), as in Ramdas,
+Zrnic, Wainwright and Jordan (2018), "SAFFRON".
 
-The bound on the false discovery rate is proven for p-values of true nulls that are independent of
-one another and of the rest. Arms that share one baseline are not: `benchmarks/campaign.py` measures
-what that does.
+The false discovery rate is controlled if the p-values of true null hypotheses are independent of
+each other and of all others. Arms with a common baseline violate this; `benchmarks/campaign.py`
+measures the consequences.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .conventions import ALPHA, Floats
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Return Holm-adjusted p-values (Holm 1979) in the given order; reject those <= alpha.
+    """Return Holm-adjusted p-values (Holm 1979), in the order of `p_values`.
 
-    The i-th smallest of m is multiplied by m - i + 1; a running maximum keeps the order, and
-    values are capped at 1. Controls the family-wise error under any dependence.
+    The i-th smallest of m p-values is multiplied by m - i + 1, followed by a running maximum and
+    capping at 1. Controls the family-wise error rate under arbitrary dependence.
 
     Args:
-        p_values: within [0, 1], of shape (m,), m >= 1, or (N, m) for N separate families.
+        p_values: p-values of shape (m,), m >= 1, or (N, m) for N separate families.
     """
     p = np.asarray(p_values, dtype=float)
     ascending = np.argsort(p, axis=-1, kind="stable")
@@ -47,25 +47,28 @@ ZETA = 2.2857656656801293  # of 1.6
 
 
 def gamma(n: int) -> Floats:
-    """Return the weights gamma_1 to gamma_n, [n], by which LORD++ spends the level."""
+    """Return the LORD++ weights gamma_1 to gamma_n, of shape (n,)."""
     return np.arange(1, n + 1, dtype=np.float64) ** -1.6 / ZETA
 
 
 @dataclass(frozen=True)
 class Lord:
-    """LORD++ for a false discovery rate of `alpha`, with initial `wealth`.
+    """LORD++ procedure for online control of the false discovery rate.
 
-    A larger `wealth` (w0) makes early tests less strict, but the first discovery earns less.
+    Attributes:
+        alpha: false discovery rate.
+        wealth: initial wealth w0. A larger value makes early tests less strict, but reduces the
+            gain from the first discovery.
     """
 
     alpha: float = ALPHA
     wealth: float = ALPHA / 2
 
     def next_level(self, discoveries: Sequence[bool]) -> float:
-        """Return the level of the next test.
+        """Return the significance level of the next test.
 
         Args:
-            discoveries: whether each earlier test was a discovery, in order.
+            discoveries: whether each earlier test was a discovery, in chronological order.
         """
         shares = gamma(len(discoveries) + 1)
         since = [

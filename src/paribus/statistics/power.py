@@ -1,7 +1,7 @@
-"""Power, required pairs and detectable effect of Student's t test, from the noncentral t.
+"""Power, sample size and minimum detectable effect of Student's t-test (noncentral t).
 
-SciPy imports its submodules when they are first used (`scipy.special`). That takes half a second
-of a core and 30 MiB, and a process that only trains needs none of them.
+SciPy submodules are imported lazily (`scipy.special`), because the import takes half a second and
+30 MiB, and training processes do not need them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MOST_PAIRS = 10**7  # a plan that needs more is not a plan
 
 
 def root(function: Callable[[float], float], low: float, high: float, within: float = 0.0) -> float:
-    """Return the point between `low` and `high` at which a function changes sign, by bisection.
+    """Find the sign change of a function between `low` and `high` by bisection.
 
-    It is exact to `within`, or to the last bit. SciPy has better methods, but importing them
-    takes longer than computing a verdict.
+    `within` is the absolute tolerance; 0 means floating-point precision. This replaces SciPy's root
+    finders, whose import takes longer than the computation of a verdict.
     """
     is_positive = function(low) > 0
     while high - low > within:
@@ -36,9 +36,10 @@ def root(function: Callable[[float], float], low: float, high: float, within: fl
 
 
 def noncentral_t_cdf(t: float, df: float, ncp: float) -> float:
-    """Return P(T <= t) of the noncentral t on `df` degrees of freedom; never NaN for finite input.
+    """Return the CDF of the noncentral t distribution, which is never NaN for finite arguments.
 
-    SciPy returns NaN at negative t, and if the answer is 0 or 1 in double precision.
+    This wraps SciPy's function, which returns NaN for negative t and for results that round to 0
+    or 1.
     """
     if t < 0:
         return 1.0 - noncentral_t_cdf(-t, df, -ncp)
@@ -47,13 +48,13 @@ def noncentral_t_cdf(t: float, df: float, ncp: float) -> float:
 
 
 def t_power(df: float, ncp: float, alpha: float) -> float:
-    """Return the power of a two-sided t test at noncentrality `ncp`, counting both tails."""
+    """Return the power of a two-sided t-test with noncentrality parameter `ncp`."""
     critical = float(scipy.special.stdtrit(df, 1 - alpha / 2))
     return noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
 
 
 def noncentrality(df: float, *, power: float, alpha: float) -> float:
-    """Return the effect, in standard errors, that a two-sided t test detects with `power`."""
+    """Return the effect that a two-sided t-test detects with `power`, in standard errors."""
     upper = 1.0
     while t_power(df, upper, alpha) < power:
         upper *= 2
@@ -70,14 +71,17 @@ def required_pairs(
     df_each: float = 1.0,
     item_df: float = math.inf,
 ) -> int | None:
-    """Return the smallest number of pairs with which a paired t test detects `effect`.
+    """Return the number of pairs with which a paired t-test detects `effect`.
 
-    Returns None if even `MOST_PAIRS` pairs are too few.
+    Returns None if more than `MOST_PAIRS` pairs are needed.
 
     Args:
+        effect: mean difference to detect.
         sd: SD of the differences.
-        lasting: standard error that more pairs cannot reduce.
-        df_each, item_df: degrees of freedom are df_each * (n - 1), and at most item_df.
+        lasting: standard error that does not decrease with the number of pairs.
+        power: probability of detection.
+        alpha: two-sided significance level.
+        df_each, item_df: n pairs have min(df_each * (n - 1), item_df) degrees of freedom.
     """
 
     def enough(n: int) -> bool:
@@ -90,5 +94,5 @@ def required_pairs(
 
 
 def minimum_detectable_effect(n: int, *, power: float = POWER, alpha: float = ALPHA) -> float:
-    """Return the smallest effect, in SDs of the differences, that n pairs detect."""
+    """Return the minimum detectable effect for n pairs, in SDs of the differences."""
     return noncentrality(n - 1, power=power, alpha=alpha) / math.sqrt(n)

@@ -1,4 +1,4 @@
-"""Exact tests of how often an event occurs in two arms."""
+"""Exact tests for comparing event rates between two arms."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from numpy.typing import ArrayLike
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
-    """Return McNemar's exact two-sided p (McNemar 1947), or 1 if no pairs are discordant."""
+    """Return the two-sided p-value of McNemar's exact test (McNemar 1947).
+
+    The arguments are the numbers of pairs in which only one of the runs had the event.
+    """
     discordant = only_baseline + only_treatment
     fewer = min(only_baseline, only_treatment)
     return min(1.0, 2 * float(scipy.special.bdtr(fewer, discordant, 0.5))) if discordant else 1.0
 
 
 def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
-    """Return Fisher's exact two-sided p for `first` of `n_first` against `second` of `n_second`.
+    """Return the two-sided p-value of Fisher's exact test for first/n_first = second/n_second.
 
-    It is the total probability of all tables with the same margins that are no more likely than
-    the observed table.
+    The p-value is the total probability of all tables with the same margins that are at most as
+    likely as the observed table.
     """
     struck = first + second
     tables = range(max(0, struck - n_second), min(struck, n_first) + 1)
@@ -32,12 +35,14 @@ def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
 
 @dataclass(frozen=True)
 class EventRates:
-    """Numbers of runs with an event in two arms, with an exact two-sided p.
+    """Event counts in two arms, with the p-value of an exact two-sided test.
 
-    The p is McNemar's for pairs, and Fisher's (1935) for unpaired runs.
+    The test is McNemar's for pairs, and Fisher's for unpaired runs.
 
     Attributes:
-        both: number of pairs in which both runs had the event; None if runs are unpaired.
+        n_baseline, n_treatment: number of runs in each arm.
+        baseline_events, treatment_events: number of runs with the event in each arm.
+        both: number of pairs in which both runs had the event; None for unpaired runs.
     """
 
     n_baseline: int
@@ -54,21 +59,22 @@ class EventRates:
 
     @property
     def baseline_rate(self) -> float:
-        """Share of the baseline's runs that had the event."""
+        """Fraction of baseline runs with the event."""
         return self.baseline_events / self.n_baseline
 
     @property
     def treatment_rate(self) -> float:
-        """Share of the treatment's runs that had the event."""
+        """Fraction of treatment runs with the event."""
         return self.treatment_events / self.n_treatment
 
 
 def event_rates(baseline: ArrayLike, treatment: ArrayLike, *, paired: bool = True) -> EventRates:
-    """Compare how often an event (such as divergence) occurs in two arms.
+    """Compare the rates of an event, such as divergence, between two arms.
 
     Args:
-        baseline, treatment: whether each run had the event, of shapes (A,) and (B,); if paired,
-            entry s of both is from seed s.
+        baseline, treatment: whether each run had the event, boolean arrays of shapes (A,) and
+            (B,); for pairs, in the same order of seeds.
+        paired: whether runs are paired by seed.
     """
     arms = np.asarray(baseline), np.asarray(treatment)
     (a, n_a), (b, n_b) = ((int(arm.sum()), arm.size) for arm in arms)

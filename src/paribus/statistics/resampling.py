@@ -1,21 +1,20 @@
-"""Tests by resampling: the seed-paired bootstrap, and exact sign flips.
+"""Resampling tests for paired differences: bootstrap and sign-flip test.
 
-The bootstrap resamples differences, never each arm separately. Up to 7 pairs, all n^n resamples are
-enumerated, as multisets with their multinomial multiplicities (1,716 rows stand for 823,543
-resamples at n = 7). Above that, resampling is random with a seed, and the observed sample counts as
-one more resample, so that p = (k + 1) / (B + 1) (Davison and Hinkley 1997, 4.11).
+The bootstrap resamples differences. For up to 7 pairs, all n^n resamples are enumerated as
+multisets with multinomial weights. For more pairs, resamples are random with a fixed seed, and the
+observed sample is included, so that p = (k + 1) / (B + 1) (Davison and Hinkley 1997, 4.11).
 
-Conventions, on which the false-positive rates at small n depend:
-- **Tail**: the studentized test is equal-tailed, p = 2 min(P(t* >= t), P(t* <= t)) capped at 1, and
-  ties count in both tails. Its interval keeps exactly the null means with p > 1 - level.
-- **Resamples of zero SD** (n copies of one value) keep their limit, t* = +-infinity; they are not
-  dropped. At n = 3 they are 3 of 27, so no 95% interval is bounded and p >= 2/27: three pairs
-  cannot reject. Dropping them instead rejects a true null 19% of the time there.
-- **Quantile**: an attained value, no interpolation; lower and upper mirror each other.
+Conventions that affect the type I error for few pairs:
+- **Tails**: the studentized test is equal-tailed, with p = 2 min(P(t* >= t), P(t* <= t)) capped at
+  1, where ties count in both tails.
+- **Resamples with zero SD** (n copies of one value) are kept, with t* = +-infinity. For n = 3 they
+  are 3 of 27 resamples, so p >= 2/27. Dropping them would reject a true null hypothesis in 19% of
+  cases.
+- **Quantiles** are attained values without interpolation, and symmetric in both tails.
 
-If a treatment does nothing, both signs of each seed's difference are equally likely (Fisher 1935,
-section 21). Up to 20 pairs, all patterns of signs are enumerated; above that, they are drawn at
-random with a seed. However large the effect, n pairs cannot give a p below 2^(1-n).
+The sign-flip test uses that both signs of each difference are equally likely under the null
+hypothesis (Fisher 1935, section 21). For up to 20 pairs, all sign patterns are enumerated; for more
+pairs, they are sampled with a fixed seed. The p-value of n pairs cannot be below 2^(1-n).
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enume
 
 @lru_cache(maxsize=ENUMERATE_BOOTSTRAP_TO)
 def enumerated_plan(n: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return all multisets of n pairs, as counts of each pair, (B, n), and multiplicities, (B,).
+    """Enumerate the B multisets of n pairs, and return counts (B, n) and multiplicities (B,).
 
-    A multiplicity is the number of resamples that the multiset represents.
+    The multiplicity of a multiset is the number of resamples that it represents.
     """
     multisets = combinations_with_replacement(range(n), n)
     counts = np.array([np.bincount(pairs, minlength=n) for pairs in multisets])
@@ -48,13 +47,13 @@ def enumerated_plan(n: int) -> tuple[Floats, NDArray[np.int64]]:
 
 @lru_cache(maxsize=16)  # the same seed and n recur across endpoints
 def sampled_plan(n: int, seed: int, resamples: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return counts of each pair in seeded resamples, (B, n), each with multiplicity 1, (B,)."""
+    """Sample B resamples of n pairs, and return counts (B, n) and unit multiplicities (B,)."""
     counts = resample_counts(np.random.default_rng(seed), n, resamples)
     return counts, np.ones(resamples, dtype=np.int64)
 
 
 def resample_counts(rng: np.random.Generator, n: int, resamples: int) -> Floats:
-    """Return counts of n draws with replacement, (resamples, n); each row sums to n."""
+    """Sample n of n items with replacement, and return counts of shape (resamples, n)."""
     drawn = rng.integers(n, size=(resamples, n))
     drawn += np.arange(resamples)[:, None] * n
     counts = np.bincount(drawn.ravel(), minlength=resamples * n)
@@ -70,17 +69,22 @@ def paired_bootstrap(
     choice: float = 0.0,
     level: float = 1 - ALPHA,
 ) -> tuple[float, Interval]:
-    """Bootstrap the mean of differences of shape (S,), S >= 2.
+    """Bootstrap the mean of paired differences, and return its p-value and percentile interval.
 
-    The pairs are first sorted, and oriented by the sign of the mean. So permuting the seeds changes
-    nothing, and swapping the arms mirrors the result, including its Monte-Carlo error. Equal
-    differences cannot be resampled, so the t test at the `resolution` of the measurement is used.
+    The result does not depend on the order of the pairs, and swapping the arms exactly mirrors it.
 
     Args:
-        seed: matters only above 7 pairs.
+        deltas: differences of shape (S,), S >= 2.
+        seed: seed of the bootstrap, used for more than 7 pairs.
+        resamples: number of resamples, used for more than 7 pairs.
+        resolution: resolution of the measurement. If all differences are equal, the p-value is
+            that of a t-test with this SD.
+        choice: standard error due to hyperparameter selection.
+        level: level of the interval.
 
-    Returns: the equal-tailed studentized p of "the mean is 0" (Hall 1992, 3.10), and the percentile
-        interval (Efron 1979), which is only descriptive: a 95% interval covers 84% at n = 5.
+    Returns:
+        The equal-tailed studentized p-value for a mean of 0 (Hall 1992, 3.10), and the percentile
+        interval (Efron 1979), which is descriptive only: a 95% interval covers 84% for n = 5.
     """
     deltas = np.asarray(deltas, dtype=float)
     t, n = paired_t(deltas, resolution=resolution, choice=choice), deltas.size
@@ -105,7 +109,7 @@ def paired_bootstrap(
 
 
 def _studentized(counts: Floats, standardized: Floats, shifts: Floats) -> Floats:
-    """Return the studentized statistic of each resample, (B,), from its mean in `shifts`."""
+    """Return the studentized statistics (B,) of resamples with means `shifts`."""
     n = standardized.size
     variances = (counts * (standardized - shifts[:, None]) ** 2).sum(axis=1) / n
     varies = variances > TIE
@@ -117,7 +121,7 @@ def _studentized(counts: Floats, standardized: Floats, shifts: Floats) -> Floats
 def _percentiles(
     values: Floats, multiplicity: NDArray[np.int64], observed: int, tail: float
 ) -> tuple[float, float]:
-    """Return the lower and the upper quantile of weighted values at tail mass `tail`."""
+    """Return the weighted quantiles of `values` at probabilities `tail` and 1 - `tail`."""
     # The observed sample, where counted, is as extreme as any: a mass beyond either end.
     values = np.concatenate([[-np.inf], values, [np.inf]])
     mass = np.concatenate([[observed], multiplicity, [observed]])
@@ -129,9 +133,12 @@ def _percentiles(
 
 
 def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the two-sided p of a sign-flip test of differences (S,), and the smallest possible p.
+    """Run a sign-flip test, and return its two-sided p-value and the smallest possible p-value.
 
-    S >= 2, and `seed` matters only above 20 pairs. Identical arms have p = 1.
+    Args:
+        deltas: differences of shape (S,), S >= 2.
+        seed: seed of random sign flips, used for more than 20 pairs.
+        resamples: number of random sign patterns, used for more than 20 pairs.
     """
     values = np.asarray(deltas, dtype=float)
     # In units of the largest |sum| there is, so that no small endpoint underflows.

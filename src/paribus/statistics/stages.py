@@ -1,16 +1,16 @@
-"""Two stages, combined by the inverse-normal method (Lehmacher and Wassmer 1999).
+"""Two-stage tests by the inverse-normal combination method (Lehmacher and Wassmer 1999).
 
-For one-sided p-values p_1 and p_2 of stages that share no pair, against the same null mean,
+For one-sided p-values p_1 and p_2 of two stages with disjoint pairs and the same null hypothesis,
 
     z = w_1 z_1 + w_2 z_2,    z_i = Phi^-1(1 - p_i),    w_1^2 + w_2^2 = 1,
 
-is standard normal without an effect, if the weights were fixed before the first stage was seen
-(Biometrics 55, 1286-1290). The size of the second stage may then depend on the first in any way.
-The interval inverts the test. The estimate is the null mean with equal p-values on both sides,
-which is median unbiased.
+is standard normal under the null hypothesis, provided that the weights were fixed before any
+results of the first stage (Biometrics 55, 1286-1290). The size of the second stage may depend on
+the first in any way. The interval inverts the test. The estimate is the null mean at which both
+one-sided p-values are equal, which is median unbiased.
 
-A first stage that was tested by itself has used its level already. With equal weights, the chance
-of a false claim at either stage is 8.3% at a level of 5% (Armitage, McPherson and Rowe 1969).
+If the first stage was also tested on its own, the type I error over both tests is larger: 8.3% for
+a level of 5% and equal weights (Armitage, McPherson and Rowe 1969).
 """
 
 from __future__ import annotations
@@ -29,27 +29,24 @@ NEAREST_TO_ONE = 1 - 1e-15
 
 
 def stage_weights(first: float) -> tuple[float, float]:
-    """Return the weights of two stages.
-
-    Args:
-        first: square of the first weight.
-    """
+    """Return the weights of two stages, given the squared weight of the first."""
     return math.sqrt(first), math.sqrt(1 - first)
 
 
 def combined_p(p_values: Sequence[float], weights: Sequence[float]) -> float:
-    """Combine the stages' one-sided p-values into one, which is never 0."""
+    """Combine one-sided p-values by the inverse-normal method; the result is never 0."""
     clipped = [min(max(p, LEAST), NEAREST_TO_ONE) for p in p_values]
     z = sum(w * float(scipy.special.ndtri(p)) for p, w in zip(clipped, weights, strict=True))
     return max(LEAST, float(scipy.special.ndtr(z)))
 
 
 def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]) -> float:
-    """Return the combined two-sided p of the stages' exact McNemar tests.
+    """Combine the exact McNemar tests of several stages to a two-sided p-value.
 
     Args:
-        stages: for each stage, the number of pairs with an event in the baseline only and in the
-            treatment only. A stage without either is excluded, and the other weights are rescaled.
+        stages: (pairs with an event only in the baseline, pairs with an event only in the
+            treatment) for each stage. Stages without such pairs are excluded.
+        weights: weight of each stage; weights are rescaled if stages are excluded.
     """
     parts = [(b, c, w) for (b, c), w in zip(stages, weights, strict=True) if b + c]
     if not parts:
@@ -62,11 +59,14 @@ def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InverseNormal(TTest):
-    """Test of two stages, combined by the inverse-normal method.
+    """Two-stage t-test, combined by the inverse-normal method.
 
-    Its errors are those of all pairs in one stage, with the error from choosing values. Both stages
-    share that choice, so it widens their combined error: the distance to a null mean is shrunk by
-    the ratio of the errors without and with it.
+    Both stages use the same selected hyperparameters. The error due to this selection is therefore
+    added to the combined error, by scaling the distance between mean and null mean.
+
+    Attributes:
+        tests: tests of both stages.
+        weights: weights of both stages.
     """
 
     tests: tuple[TTest, TTest]
@@ -77,12 +77,12 @@ class InverseNormal(TTest):
         return self.standard_error / self.full_error
 
     def p_value(self, null: float = 0.0) -> float:
-        """Return the two-sided p, never 0."""
+        """Return the two-sided p-value for a mean of `null`; never 0."""
         sides = (self.one_sided_p(null, greater=greater) for greater in (True, False))
         return min(1.0, 2 * min(sides))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """Return p against a mean of at most `null` if `greater`, else of at least `null`."""
+        """Return the p-value for H0: mean <= null if `greater`, or H0: mean >= null otherwise."""
         if self.choice:
             null = self.mean - (self.mean - null) * self._nearer
         return self._combined(null, greater=greater)
@@ -92,9 +92,9 @@ class InverseNormal(TTest):
         return combined_p(p_values, self.weights)
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the interval of null means with a two-sided p above 1 - level.
+        """Return the confidence interval, which contains null means with p-values above 1 - level.
 
-        Each end lies between the estimate and the outermost end of the stages' own intervals,
+        Each bound lies between the estimate and the outermost bound of both stages' intervals,
         because the weights sum to at least 1.
         """
         z, mean = -float(scipy.special.ndtri((1 - level) / 2)), self.mean
@@ -105,12 +105,12 @@ class InverseNormal(TTest):
         return Interval(low, high, level)
 
     def centred(self) -> InverseNormal:
-        """Return the test with its estimate: the null mean at which both one-sided p are equal."""
+        """Return a copy whose `mean` is the median-unbiased estimate."""
         means = [test.mean for test in self.tests]
         return replace(self, mean=self._crossing(0.0, min(means), max(means)))
 
     def _crossing(self, z: float, low: float, high: float) -> float:
-        """Return the null mean in [low, high] whose lower one-sided z is `z`."""
+        """Return the null mean in [low, high] whose combined lower-tailed statistic equals `z`."""
 
         def excess(null: float) -> float:
             # The smaller p of both sides is the exact one; the other is near 1.
@@ -130,11 +130,11 @@ class InverseNormal(TTest):
 
 @dataclass(frozen=True)
 class Stages:
-    """Design of a study with a second stage.
+    """Two-stage sampling design.
 
     Attributes:
-        first: number of comparable pairs in the first stage.
-        weights: weights of both stages, fixed before the first stage was seen.
+        first: number of pairs in the first stage.
+        weights: weights of both stages, fixed before any results.
     """
 
     first: int
@@ -150,7 +150,7 @@ class Stages:
         return InverseNormal(**combined).centred()
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
-        """Return the combined p of the stages' McNemar tests."""
+        """Return the combined p-value of both stages' McNemar tests for paired events."""
         pairs = list(zip(baseline, treatment, strict=True))
         parts = pairs[: self.first], pairs[self.first :]
         counts = [(part.count((True, False)), part.count((False, True))) for part in parts]

@@ -1,16 +1,14 @@
-"""Student's t test of a mean difference: paired, unpaired, or over seeds crossed with items.
+"""t-tests of mean differences: paired, unpaired, and with crossed seeds and items.
 
-If all differences are equal (SD 0), their true spread is not 0, but smaller than the
-measurement's resolution. This package then uses that resolution as their SD. It is the rounding
-of the subtraction, unless the caller knows a coarser one (a step of 1 / I in a share of I
-items). So p is the smallest that such a measurement allows, never 0. The interval inverts the
-same test and is a point up to that resolution. Identical arms have p = 1.
+If all differences are equal (SD 0), the SD is replaced by the resolution of the measurement: the
+rounding error, or a coarser resolution such as 1 / I for a fraction of I items. The p-value is
+therefore never 0, and identical arms have p = 1.
 
-Unpaired runs are tested by Welch's t (1947, Biometrika 34, 28-35) with the degrees of
-freedom of Satterthwaite (1946, Biometrics Bulletin 2, 110-114).
+Unpaired runs are compared by Welch's t-test (1947, Biometrika 34, 28-35) with Satterthwaite's
+degrees of freedom (1946, Biometrics Bulletin 2, 110-114).
 
-At a nominal 5% and five pairs, the t rejects 5.0% of true nulls under a normal distribution,
-8.5% under a lognormal one with sigma 0.5, and 17.8% with sigma 1.
+With five pairs and a nominal level of 5%, the paired t-test rejects a true null hypothesis in 5.0%
+of cases for normal differences, and in 8.5% (17.8%) for lognormal differences with sigma 0.5 (1).
 """
 
 from __future__ import annotations
@@ -34,20 +32,20 @@ LEAST = float(np.finfo(np.float64).tiny)  # a p-value below it cannot be written
 
 @dataclass(frozen=True)
 class TTest:
-    """Student's t test of a mean difference.
+    """t-test of a mean difference.
 
     Attributes:
         n: number of seed pairs, or of runs in the smaller arm.
-        error: standard error from sampling seeds or runs.
+        mean: mean difference.
+        error: standard error due to the sampling of seeds or runs.
         df_of_seeds: degrees of freedom of `error`.
-        constant: True if nothing varies; the error is then that of the measurement's resolution.
-        resolution: smallest difference that the measurement can show.
-        item_error: standard error from sampling items, which more seeds cannot reduce.
-        item_df: degrees of freedom of `item_error`; they apply if fewer than `df_of_seeds`.
-        choice: SD of the difference due to choosing each arm's values (see `choice`), which more
-            seeds cannot reduce either.
-        spread: n pairs, or n runs of each arm, have the error `spread / sqrt(n)`.
-        df_each: n pairs, or n runs of each arm, have `df_each * (n - 1)` degrees of freedom.
+        spread: SD such that n pairs, or n runs per arm, have the standard error spread / sqrt(n).
+        resolution: resolution of the measurement.
+        constant: whether all differences are equal; the SD is then `resolution`.
+        item_error: standard error due to the sampling of items, independent of the number of seeds.
+        item_df: degrees of freedom of `item_error`, used if smaller than `df_of_seeds`.
+        choice: standard error due to hyperparameter selection, independent of the number of seeds.
+        df_each: n pairs, or n runs per arm, have df_each * (n - 1) degrees of freedom.
     """
 
     n: int
@@ -64,49 +62,49 @@ class TTest:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean difference, excluding the error of choosing values."""
+        """Standard error of the mean difference, excluding `choice`."""
         return math.hypot(self.error, self.item_error)
 
     @property
     def full_error(self) -> float:
-        """Standard error of the mean difference, including the error of choosing values."""
+        """Standard error of the mean difference, including `choice`."""
         return math.hypot(self.standard_error, self.choice)
 
     @property
     def df(self) -> float:
-        """Degrees of freedom of t: those of the seeds, or those of the items if fewer."""
+        """Degrees of freedom, the smaller of those for seeds and for items."""
         return min(self.df_of_seeds, self.item_df)
 
     def statistic(self, null: float = 0.0) -> float:
-        """Return t against a null mean."""
+        """Return the t statistic for a mean of `null`."""
         return (self.mean - null) / self.full_error
 
     def p_value(self, null: float = 0.0) -> float:
-        """Return the two-sided p, never 0."""
+        """Return the two-sided p-value for a mean of `null`; never 0."""
         tail = scipy.special.stdtr(self.df, -abs(self.statistic(null)))
         return float(min(1.0, max(LEAST, 2 * tail)))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """Return p against a mean of at most `null` if `greater`, else of at least `null`."""
+        """Return the p-value for H0: mean <= null if `greater`, or H0: mean >= null otherwise."""
         t = self.statistic(null)
         return float(max(LEAST, scipy.special.stdtr(self.df, -t if greater else t)))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
         """Return the two-sided confidence interval.
 
-        It excludes a null mean exactly if the p against that mean is below 1 - level.
+        The interval excludes a null mean if and only if its p-value is below 1 - level.
         """
         half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.full_error
         return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the smallest difference that the test detects at its current standard error."""
+        """Return the minimum detectable effect, given the current standard error."""
         if self.constant and math.isinf(self.item_df):
             return self.resolution * self.full_error / self.standard_error
         return noncentrality(self.df, power=power, alpha=alpha) * self.full_error
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the number of pairs, or runs per arm, that detects `effect`; None if none does."""
+        """Return the number of pairs, or runs per arm, that detects `effect`, or None for none."""
         return required_pairs(
             effect,
             self.spread,
@@ -122,13 +120,13 @@ TestOf = Callable[[slice], TTest]  # the test of some of the pairs
 
 
 def rounding(*scores: Floats) -> float:
-    """Return the spread that rounding alone can cause in differences of scores; never 0."""
+    """Return an upper bound for the rounding error in differences of scores; never 0."""
     largest = max(float(np.abs(score).max()) for score in scores)
     return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
 
 
 def mean_and_sd(deltas: Floats) -> tuple[float, float]:
-    """Return the mean and the SD (n - 1). Exact sums make both independent of the seeds' order."""
+    """Return the mean and SD (ddof=1), with exact sums that do not depend on order."""
     if deltas.min() == deltas.max():
         return float(deltas[0]), 0.0
     mean = math.fsum(deltas) / deltas.size
@@ -136,28 +134,31 @@ def mean_and_sd(deltas: Floats) -> tuple[float, float]:
 
 
 def least_sd(resolution: float | None, *scores: Floats) -> float:
-    """Return the larger of `resolution`, if known, and the rounding of the scores."""
+    """Return the minimum SD: the larger of `resolution`, if known, and the rounding error."""
     own = rounding(*scores)
     return max(own, resolution or 0.0)
 
 
 def paired_deltas(baseline: ArrayLike, treatment: ArrayLike) -> Floats:
-    """Return treatment minus baseline at each seed.
+    """Return treatment minus baseline for each seed.
 
-    Differences that agree up to the rounding of the subtraction are returned exactly equal (and
-    exactly 0 if within the rounding), so that identical arms give p = 1 and not noise.
+    Differences that agree up to rounding error are made exactly equal, and exactly 0 if they are
+    within rounding error of 0.
 
     Args:
-        baseline, treatment: scores of shape (S,), entry s of both from seed s, in the same unit.
+        baseline, treatment: scores of shape (S,), in the same unit and order of seeds.
 
-    Returns: differences of shape (S,).
-    Raises StatisticsError for n = 1, NaN, infinity or unequal lengths.
+    Returns:
+        Differences of shape (S,).
+
+    Raises:
+        StatisticsError: for fewer than two pairs, non-finite scores or unequal lengths.
     """
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     if first.shape != second.shape:
         raise StatisticsError(
-            f"baseline has {first.size} scores and treatment has {second.size}, but pairs need "
-            "one of each per seed; drop the unpaired seeds and report them"
+            f"baseline has {first.size} scores and treatment has {second.size}, but a paired test "
+            "needs one of each per seed; drop the unpaired seeds and report them"
         )
     deltas = second - first
     unit = rounding(first, second)
@@ -173,12 +174,12 @@ def paired_t(
     resolution: float | None = None,
     choice: float = 0.0,
 ) -> TTest:
-    """Return the one-sample t test (Student 1908) of differences of shape (S,), S >= 2.
+    """Return the paired t-test of differences (Student 1908).
 
     Args:
-        resolution: smallest difference that the measurement can show, if known; by default the
-            rounding of the differences.
-        choice: as in `TTest`.
+        deltas: differences of shape (S,), S >= 2.
+        resolution: resolution of the measurement; by default the rounding error.
+        choice: standard error due to hyperparameter selection.
     """
     deltas = checked_scores(deltas, "deltas")
     smallest_sd, (mean, sd) = least_sd(resolution, deltas), mean_and_sd(deltas)
@@ -194,9 +195,12 @@ def welch(
     *,
     resolution: float | None = None,
 ) -> TTest:
-    """Return Welch's t test of scores of shapes (A,) and (B,), A and B >= 2, in the same unit.
+    """Return Welch's t-test of two independent samples.
 
-    If neither arm varies, `resolution` is used as the SD of both. It is defined as in `paired_t`.
+    Args:
+        baseline, treatment: scores of shapes (A,) and (B,), A and B >= 2, in the same unit.
+        resolution: resolution of the measurement, used as the SD if neither arm varies; by default
+            the rounding error.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     smallest_sd = least_sd(resolution, *arms)
@@ -222,7 +226,7 @@ def welch(
 
 
 def arm_summary(scores: Floats) -> tuple[float, float]:
-    """Return the mean and SD of one arm's scores; an SD within their rounding is 0."""
+    """Return the mean and SD of one arm's scores, with SD 0 if they are equal up to rounding."""
     if np.ptp(scores) <= rounding(scores):
         return float(np.median(scores)), 0.0
     return mean_and_sd(scores)

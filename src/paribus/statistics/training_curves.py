@@ -1,4 +1,4 @@
-"""Divergence and spikes in a training curve."""
+"""Detection of divergence and loss spikes in training curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 @dataclass(frozen=True)
 class StabilityEvents:
-    """Whether one run diverged or spiked, and its final smoothed loss."""
+    """Divergence, loss spikes and final smoothed loss of one run."""
 
     diverged: bool
     final_smoothed_loss: float | None  # None after a non-finite loss
@@ -19,7 +19,7 @@ class StabilityEvents:
 
     @property
     def has_losses(self) -> bool:
-        """True if the run has training losses; the stability of other runs is unknown."""
+        """True if the run recorded training losses."""
         return self.final_smoothed_loss is not None or self.diverged
 
 
@@ -31,18 +31,19 @@ def stability_events(
     mad_multiplier: float,
     spike_steps: int,
 ) -> StabilityEvents:
-    """Detect divergence and spikes in training losses of shape (T,), from step 0 on.
+    """Detect divergence and spikes in the training losses of one run.
 
-    Divergence: a loss that is not finite, or a final loss (the mean of the last `smoothing_steps`
-    losses) above the loss at step 0. Spike: at least `spike_steps` consecutive steps with loss >
-    median + `mad_multiplier` * MAD (raw, not scaled to the normal SD) of the previous
-    `median_steps` steps. Spikes are searched from the first step with that many predecessors up to
-    the first non-finite loss. If the previous losses are constant (MAD 0), any rise above them
-    counts. There are no defaults: a study registers its own values.
+    A run diverged if a loss is not finite, or if the final loss (the mean of the last
+    `smoothing_steps` losses) exceeds the first loss. A spike is a sequence of at least
+    `spike_steps` steps whose loss exceeds median + `mad_multiplier` * MAD over the previous
+    `median_steps` steps, before any non-finite loss. The MAD is not scaled to the normal SD.
 
-    A curve that starts with a non-finite loss diverged at step 0. A curve without steps has no
-    events. A curve too short for these windows has no spike, and its final loss is the mean of the
-    whole curve.
+    Args:
+        losses: training losses of shape (T,). An empty array has no events.
+        smoothing_steps: number of last steps over which the final loss is averaged.
+        median_steps: number of previous steps for median and MAD.
+        mad_multiplier: spike threshold in MADs.
+        spike_steps: minimum number of consecutive steps in a spike.
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not curve.size or not np.isfinite(curve[0]):
