@@ -187,7 +187,7 @@ class Refused(nn.Module):
         ("run study.toml --set data.path=nowhere.txt", "not exist"),
         ("run study.toml --set decision.rule=luck", "'luck'"),
         ("run study.toml --set model.modules.mlp=own.py:Refused", "must return (2, 16, 16)"),
-        ("run study.toml --results other", "a study"),
+        ("run study.toml --results other", "no study"),
         ("run study.toml --results text.txt/deeper", "cannot write"),
     ],
 )

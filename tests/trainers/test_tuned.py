@@ -110,7 +110,7 @@ def test_a_choice_that_was_edited_is_invalid(copy):
     values["drawn.rate"] = record["chosen"]["near"]["values"]["drawn.rate"] = rate
     path.write_text(json.dumps(table))
     folder.seal("tuning.json", record)
-    with pytest.raises(ParibusError, match="other settings"):
+    with pytest.raises(ParibusError, match="do not match"):
         load_results(copy)
     for seed in STUDY["seeds"]:
         trial = folder.trial("near", seed)

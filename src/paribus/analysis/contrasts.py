@@ -93,7 +93,7 @@ def contrasts_of(
             try:
                 contrast, seeds = _contrast(table, arm, reference, endpoint, tuned, family)
             except StatisticsError as error:  # scores of a magnitude that nothing is known of
-                raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
+                raise ParibusError(f"cannot compare {arm} on {endpoint.metric}: {error}") from None
             contrasts.append(contrast)
             left_out += seeds
     return adjusted(contrasts, study.inference.alpha), left_out
@@ -200,9 +200,10 @@ def why_too_few(
 
 
 def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return the absolute weighted sums of scores over reference arms and over treatment arms.
+    """Return weighted sums of scores over reference arms and over treatment arms.
 
-    Reference arms have negative weights. The difference is the second sum minus the first.
+    Reference arms have negative weights, whose absolute values are used. The tested difference is
+    the second sum minus the first.
     """
     return [
         np.sum([abs(w) * np.asarray(scores[arm]) for arm, w in weights.items() if w * sign > 0], 0)
@@ -317,13 +318,13 @@ def _contrast(
 def _counting_diverged(
     table: Table, contrast: Contrast, sampled: Sampling
 ) -> tuple[tuple[int, ...], dict[str, dict[int, float]]] | None:
-    """Return seeds and values, with the worst finite score of both arms for diverged runs.
+    """Impute the worst finite score for diverged runs, and return seeds and values.
 
     Returns None if no run diverged, or if the metric is defined only for pairs of finished runs.
 
-    The worst finite score is deliberately mild. If diverged runs had the score of an untrained
-    model, a single one would outweigh any gain, and an improvement of 5 SD would be detected in
-    only a third of studies.
+    The worst finite score of both arms is deliberately mild. If the score of an untrained model
+    were imputed, a single diverged run would outweigh any gain, and an improvement of 5 SD would
+    be detected in only a third of studies.
     """
     metric, arms = contrast.declared, (contrast.reference, contrast.arm)
     is_paired, seeds = table.results.study.is_paired, sampled.seeds

@@ -44,7 +44,7 @@ def block_scores(
 
 
 def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
-    """Return a column of a trial's block records, [I] float64."""
+    """Return a column of a trial's per-block table as a float64 array [I]."""
     blocks = table.results.trial_blocks[arm, seed]
     return blocks[name].to_numpy(zero_copy_only=False).astype(float)
 
@@ -101,7 +101,7 @@ class Items:
 
     @property
     def _recorded(self) -> int:
-        """Number of recorded blocks."""
+        """Number of blocks of held-out text in the records."""
         return len(self.table.results.trial_blocks[self._trials[-1]])
 
     @property

@@ -49,7 +49,7 @@ def next_look(table: Table) -> Entry | None:
 
 
 def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry:
-    """Return the record of a continuing contrast at the current look, including the decision.
+    """Return the record of a contrast at the current interim analysis, including the decision.
 
     The contrast stops once all primary endpoints are resolved, unless more seeds could show a
     difference in divergence or spikes.
@@ -120,7 +120,7 @@ def why_not_these_looks(table: Table) -> str:
 
 
 def planned_looks(study: Study) -> tuple[Boundary, ...]:
-    """Return the boundaries of all planned looks at level alpha / family size, or () for none."""
+    """Return the boundaries of all planned interim analyses at level alpha / family size."""
     looks = plan_of(study)
     return looks.boundaries(study.inference.alpha / study.family) if looks else ()
 

@@ -181,7 +181,7 @@ class Tested:
 
     @property
     def p(self) -> float | None:
-        """Unadjusted p-value of the primary test, consistent with its interval, or None."""
+        """Unadjusted p-value of the primary test, or None without an adjusted p-value."""
         return self.decided.p_value if self.decided and self.tested else None
 
     def significant(self, alpha: float) -> bool:
@@ -210,8 +210,8 @@ class Contrast(Tested):
             not paired.
         items_why_not: why results cannot generalise to new items as registered, or "" if they can.
         target: description of the target population, such as `this text`, or "".
-        counting_diverged: the same contrast with the worst finite score of both arms for diverged
-            runs. None for secondary endpoints, and if no run diverged.
+        counting_diverged: the same contrast, with the worst finite score of both arms imputed for
+            diverged runs. None for secondary endpoints, and if no run diverged.
         sampling: seeds included in the analysis, and the look or stages at which they were added.
         censored: number of seeds that did not reach the metric's target, for the arm and for its
             reference.
@@ -386,7 +386,7 @@ class Analysis:
         return [label for label in self.missing if label in needed]
 
     def broken(self, arm: str) -> list[Control]:
-        """Return the broken controls between `arm` and its reference."""
+        """Return all controls between `arm` and its reference whose state is "broken"."""
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def to_dict(self) -> dict[str, Any]:

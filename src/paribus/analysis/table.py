@@ -51,7 +51,7 @@ class Sampling:
 
     @property
     def is_open(self) -> bool:
-        """True if the contrast has not been stopped at a look."""
+        """True if the contrast has not been stopped at an interim analysis."""
         return self.decision in ("", GOES_ON)
 
     def design(self, seeds: Collection[int]) -> Design:
@@ -85,7 +85,7 @@ class Sampling:
 def sampling_of(
     study: Study, looks: Sequence[dict[str, Any]], arm: str, metric: str | None = None
 ) -> Sampling:
-    """Return the seeds that are included in a contrast after the completed looks.
+    """Return the seeds that a contrast includes after the completed interim analyses.
 
     Args:
         study: the study.
@@ -181,7 +181,7 @@ class Table:
         return sampling_of(self.results.study, self.looks, arm, metric)
 
     def broken(self, arm: str) -> list[Control]:
-        """Return the broken controls between `arm` and its reference."""
+        """Return all controls between `arm` and its reference whose state is "broken"."""
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:

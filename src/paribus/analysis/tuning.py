@@ -121,7 +121,7 @@ def lower_is_better(metric: Metric, scores: np.ndarray) -> np.ndarray:
 
 
 def vertex_key(tuned: Tuned) -> str | None:
-    """Return the key of the hyperparameter to which parabolas are fitted, or None for none.
+    """Return the hyperparameter key to which parabolas are fitted, or None if none is suitable.
 
     This is the learning rate, or else the first key with positive values that are not all integers.
     If several keys are tuned, the candidates must form a full grid.

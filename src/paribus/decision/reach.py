@@ -89,7 +89,7 @@ class Unreachable(NamedTuple):
 
 
 def unreachable(study: Study) -> list[Unreachable]:
-    """Return the outcomes of hypotheses and of the decision rule that cannot occur in a study."""
+    """Return all outcomes of hypotheses and of the decision rule that cannot occur."""
     rule = find_rule(study)
     dead, out_of_reach = dead_rows(study, rule), []
     claims = [(h.name, "supported", h.supported_by) for h in study.hypotheses]

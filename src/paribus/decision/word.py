@@ -82,6 +82,6 @@ def word_of(evidence: Evidence) -> Word:
 
 
 def exit_code(words: Iterable[Word]) -> int:
-    """Return the exit code for several verdict labels, that of the last one in `WORDS`."""
+    """Return the exit code of the verdict label that comes last in `WORDS`."""
     codes = set(words)
     return next((code for word, code in reversed(WORDS.items()) if word in codes), 0)

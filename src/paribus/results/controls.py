@@ -44,7 +44,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Control:
-    """Result of one control for an arm and its reference, over all seeds that both finished.
+    """Result of one check of an arm against its reference, over all seeds that both finished.
 
     Attributes:
         detail: description of the evidence and the number of pairs. If it begins with a count, such
@@ -91,7 +91,7 @@ def check_controls(
     checks: Checks,
     repeated: Mapping[str, Mapping[str, Any]],
 ) -> list[Control]:
-    """Check every contrast that has at least one finished pair, and return all controls.
+    """Run all checks on every contrast with at least one finished pair, and return their results.
 
     Args:
         study: the study.
@@ -220,7 +220,7 @@ def not_recorded(own: Evidence, reference: Evidence, declared: Declared) -> Find
 
 
 def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Compare the logged numbers of steps of two runs; logs alone are "not proven"."""
+    """Compare the logged numbers of steps of two runs; the state is always "not proven"."""
     ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, reference))
     if ours is None or theirs is None:
         return "not proven", "not recorded"

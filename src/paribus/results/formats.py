@@ -152,7 +152,7 @@ class Folder:
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise changed(self.path / name, error) from None
         if lacking := [column for column in COLUMNS.get(name, ()) if column not in names]:
-            raise changed(self.path / name, f"it has no column {', '.join(lacking)}")
+            raise changed(self.path / name, f"missing columns: {', '.join(lacking)}")
         return table
 
 

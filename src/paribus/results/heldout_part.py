@@ -59,7 +59,7 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
             if problem := seal_problem(home.path / name, digest):
                 raise home.error(f"{problem} (scores on the test split)")
         if not is_tested(folder, trial):
-            raise home.error("its scores on the test split were computed with other weights")
+            raise home.error("scores on the test split were computed with different weights")
         tested[trial.arm, trial.seed] = home
     return tested
 

@@ -56,7 +56,7 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
 
 
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
-    """Return the index of the look at which an arm's contrast stopped, or of its next look."""
+    """Return the index of the interim analysis that stopped an arm's contrast, or of its next."""
     assert study.plan is not None
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm]["decision"] != GOES_ON:
@@ -65,7 +65,7 @@ def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
 
 
 def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
-    """Return the index of the look that resolved an endpoint of an arm's contrast, or None.
+    """Return the index of the interim analysis that resolved an endpoint of a contrast, or None.
 
     A resolved endpoint is final, even if the contrast continues because of another endpoint.
     """

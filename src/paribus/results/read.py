@@ -87,7 +87,7 @@ class Results:
 
     @property
     def awaits_test(self) -> bool:
-        """True if the study has a withheld test split that not all trials were evaluated on."""
+        """True if some trials have not been evaluated on the study's withheld test split."""
         return self.study.facts.seals_test and not self.judged.held
 
     @property
@@ -125,7 +125,7 @@ class Results:
         return self.controls_among(self.trials)
 
     def controls_among(self, trials: Collection[Trial]) -> list[Control]:
-        """Return the controls, checked on a subset of the trials."""
+        """Return the results of all controls for a subset of the trials."""
         form, folder = records_of(self.study), ResultsFolder(self.path)
         opened = folder.read_sealed(TEST_PART)
         records = [
@@ -215,10 +215,7 @@ class Results:
 
     @cached_property
     def turns(self) -> dict[Trial, dict[str, float]]:
-        """Speed and memory from interleaved timing of arms, keyed by (arm, seed).
-
-        The keys of the inner dicts are such as `training/tokens per second` and `training/MiB`.
-        """
+        """Speed (tokens/s) and memory (MiB) from interleaved timing of arms, by (arm, seed)."""
         by_trial: dict[Trial, dict[str, float]] = {}
         for row in self.throughput.to_pylist():
             scores = by_trial.setdefault((row["arm"], row["seed"]), {})
@@ -347,10 +344,7 @@ class Results:
 
     @cached_property
     def scores(self) -> pa.Table:
-        """Table of scores, with one row per finished trial: arm, seed, diverged, and all metrics.
-
-        Missing values are NaN.
-        """
+        """Table of scores, one row per finished trial: arm, seed, diverged, metrics (or NaN)."""
         kinds = {"arm": pa.string(), "seed": pa.int64(), "diverged": pa.bool_()}
         names = self.score_rows[0] if self.score_rows else [*kinds, *self.study.metrics]
         fields = [(name, kinds.get(name, pa.float64())) for name in names]
@@ -404,7 +398,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
         as_model(form.trial_form, record, trial.path / "trial.json")
         owner, setting = (record["arm"], record["seed"]), study.setting_records[trial.arm]
         if owner != (trial.arm, trial.seed) or record["setting"] != setting:
-            raise trial.error("its arm, seed or settings do not match the study")
+            raise trial.error("arm, seed or settings in trial.json do not match the study")
         records[trial.arm, trial.seed] = record
     looks = tuple(read_looks(folder))
     needed = [trial for trial in needed_trials(study, looks) if trial not in records]

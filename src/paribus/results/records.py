@@ -213,7 +213,7 @@ class RecordFormat:
         return self.finite or str(registered.get(TRAINER, {}).get("must_be_finite", ""))
 
     def code(self) -> str:
-        """Return the digest of the training code, or "" if paribus does not contain this code."""
+        """Return the digest of the training code, or "" if the code is external."""
         return ""
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:

@@ -136,7 +136,7 @@ class ResultsFolder(Folder):
 
     @contextlib.contextmanager
     def sealing(self, name: str) -> Iterator[None]:
-        """Remove the digest of the record `name`, and add the new one after the body has run."""
+        """Context manager that updates the digest of the record `name` after the body writes it."""
         self._reseal(name, None)
         yield
         self._reseal(name, file_digest(self.path / name))
@@ -279,7 +279,8 @@ def run_lock(folder: Path) -> Iterator[None]:
             process, host = lock_holder(folder)
             raise ParibusError(
                 f"another run is writing to {folder} (process {process} on {host}); wait for it, "
-                f"choose another folder with --results, or delete {folder / LOCK} if it has ended",
+                "choose another folder with --results, or, if that run has ended, delete "
+                f"{folder / LOCK}",
                 code="in_use",
             ) from None
     try:

@@ -30,7 +30,7 @@ MANIFEST = "manifest.json"
 
 
 def is_weights(name: str) -> bool:
-    """Return whether a file name is that of final or intermediate weights."""
+    """Return whether `name` is the file name of final or intermediate weights."""
     return name == weights_file() or KEPT.fullmatch(name) is not None
 
 

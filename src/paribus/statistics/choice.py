@@ -139,7 +139,7 @@ def vertex_error(
 
 
 def lack_of_fit(arms: Sequence[TunedArm], weights: Sequence[float] = (-1.0, 1.0)) -> float:
-    """Return the standard error of a weighted sum over arms because losses are not parabolic.
+    """Return the standard error of a weighted sum over arms due to lack of fit of the parabolas.
 
     The error of an arm is the difference of its endpoint parabola between the middle position and
     the vertex. It is 0 if the vertex is at the middle position, where a trial was run.

@@ -81,7 +81,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Looks:
-    """A group-sequential design with K looks.
+    """A group-sequential design with K interim analyses (looks).
 
     Attributes:
         pairs: cumulative number of pairs at each look, ascending; the last is the total.
@@ -102,7 +102,7 @@ class Looks:
         return np.exp([log_spent(levels, t)[0] for t in self.fractions])
 
     def bound(self, look: int, level: float) -> float:
-        """Return the largest nominal one-sided p-value that rejects at a look, or 0 for none.
+        """Return the largest nominal one-sided p-value that rejects at a look, or 0 if none does.
 
         Args:
             look: 0-based index of the look.
@@ -248,10 +248,9 @@ class AtLook(TTest):
         return super().detectable(power=power, alpha=nominal)
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the total number of pairs that detects `effect`, with equal information fractions.
+        """Return the total number of pairs needed to detect `effect`, or None.
 
-        The calculation ignores the additional power of earlier looks. Returns None if no number
-        suffices.
+        The information fractions are fixed, and the additional power of earlier looks is ignored.
         """
         nominal = 2 * self.looks.bound(len(self.looks.pairs) - 1, alpha / 2)
         return super().pairs_needed(effect, power=power, alpha=nominal)

@@ -118,7 +118,9 @@ def _load(file: Path, folder: Path, where: str) -> ModuleType:
         why = f"{type(error).__name__}: {error}"
         if isinstance(error, ValidationError):  # of what it declares
             why = explain(error)
-        raise ParibusError(f"{where} cannot be imported: {why}", code="own_code") from error
+        raise ParibusError(
+            f"{where} cannot be imported ({why}); fix the error in {file.name}", code="own_code"
+        ) from error
     return module
 
 

@@ -46,7 +46,7 @@ class Sections(TrialSetting, Part):
 
 
 class StudyFormat:
-    """Base class for the validation and interpretation of a trainer's study sections."""
+    """Base class for study formats, which validate a trainer's sections of a study file."""
 
     model: type[BaseModel]
     """Pydantic model of the trainer's sections of a study file."""
@@ -136,7 +136,7 @@ class OwnFormat(StudyFormat):
         """Return all tables without validation."""
         for name, section in table.items():
             if not isinstance(section, dict):
-                raise ParibusError(f"unknown key '{name}': {nearest(name, known)}", code="unknown")
+                raise ParibusError(f"unknown key '{name}'; {nearest(name, known)}", code="unknown")
         return table
 
     def shared(self, study: Study) -> dict[str, Any]:
@@ -152,6 +152,6 @@ def require_stacked(study: Study, feature: str) -> None:
     if study.trainer != STACKED:
         raise ParibusError(
             f"{feature} requires trainer = '{STACKED}', but study '{study.name}' uses "
-            f"'{study.trainer}'",
+            f"'{study.trainer}'; change the trainer",
             code="unsupported",
         )

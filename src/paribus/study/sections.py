@@ -200,8 +200,8 @@ class Resources(Spec):
     def _checkpoints_train_alone(self) -> Self:
         if self.checkpoint_activations and self.devices_per_trial is None:
             raise ValueError(
-                "checkpoint_activations = true requires devices_per_trial; set devices_per_trial, "
-                "such as devices_per_trial = 1"
+                "checkpoint_activations = true requires devices_per_trial; add "
+                "devices_per_trial = 1, or set it to the number of devices"
             )
         return self
 

@@ -242,7 +242,7 @@ class Study(Spec):
             raise ParibusError(f"arm '{arm}': {error}", code=error.code) from None
 
     def reference(self, arm: str) -> str | None:
-        """Return the arm to which `arm` is compared, or None for the baseline."""
+        """Return the arm to which `arm` is compared, or None if it has no reference."""
         reference = self.arms[arm].reference or self.baseline
         return None if reference == arm else reference
 
@@ -284,7 +284,7 @@ class Study(Spec):
 
     @property
     def trials(self) -> list[tuple[str, int]]:
-        """All trials (arm, seed), ordered by seed so that pairs finish early."""
+        """All trials as (arm, seed), ordered by seed to complete pairs early."""
         absent = {arm: frozenset(self.arm_facts(arm).absent) for arm in self.arms}
         return [(arm, seed) for seed in self.seeds for arm in self.arms if seed not in absent[arm]]
 

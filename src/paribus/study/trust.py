@@ -1,4 +1,4 @@
-"""Discovery of a study's custom code, and the check that it may run.
+"""Discovery of a study's custom code, and checks that this code is trusted.
 
 Study files are trusted, together with the code beside them. A results folder may come from anyone,
 so its code runs only if the user passes `--trust`.
