@@ -1,14 +1,14 @@
-"""Parts of a model: built-in parts by name, custom parts by import path.
+"""Lookup of model parts: built-in parts by name, custom parts by import path.
 
-Built-in parts are declared in `norms/`, `positions/`, `mlps/` and `attentions/`; a study names a
-custom part as `model.modules.<site>`. Every part is an `nn.Module` built from a `ModelConfig`. A
-custom part is built as `Class(model)`, and has the same `forward` as the part that it replaces (see
-`gpt`). Its class may have these attributes:
+Built-in parts are declared in `norms/`, `positions/`, `mlps/` and `attentions/`; custom parts are
+set in `model.modules`. Every part is an `nn.Module` built from a `ModelConfig`. A custom part is
+built as `Class(model)`, and has the same `forward` as the part that it replaces (see `gpt`). Its
+class may define these attributes:
 
-    residual_projections, undecayed    uses of its parameters (see `uses`)
-    auxiliaries = ("balance",)         auxiliary losses that it adds to (see `shared`)
-    cached = True                      it supports a key-value cache (see `attentions`); otherwise,
-                                       every generated token takes a pass over the whole text
+    residual_projections, undecayed    roles of its parameters (see `uses`)
+    auxiliaries = ("balance",)         names of its auxiliary losses (see `shared`)
+    cached = True                      support for a key-value cache (see `attentions`); otherwise,
+                                       generation recomputes the whole sequence for every token
 """
 
 from __future__ import annotations
@@ -38,27 +38,28 @@ KINDS = {  # folder -> noun
 
 
 class ModelConfig(Model):
-    """Configuration of a model: the setting's model section, and sizes from other sections.
+    """Frozen configuration of a model: the `[model]` section, and sizes from other sections.
 
-    It is frozen. Parts read `model.d_model`, `model.n_head`, `model.attention.window` and all other
-    keys in the `[model]` section of a study.
+    Parts read `model.d_model`, `model.n_head`, `model.attention.window` and all other keys in the
+    `[model]` section of a study.
     """
 
     seq_len: int
-    """Number of tokens in a window, which limits positions."""
+    """Maximum sequence length in tokens."""
     vocab_size: int
     dropout: float = 0.0
     layer: int | None = None
-    """Index of the part's block, from 0; None outside of blocks."""
+    """0-based index of the part's block, or None outside blocks."""
     folder: Path
-    """Folder in which import paths of custom modules start: the study's folder."""
+    """Study folder, against which import paths of custom modules are resolved."""
 
     @classmethod
     def of(cls, setting: Setting, vocab_size: int, folder: Path | None = None) -> Self:
-        """Return the configuration of a setting's model.
+        """Create the model configuration of a setting.
 
         Args:
-            folder: folder in which import paths start; None means the current one.
+            folder: folder against which import paths are resolved; None means the working
+                directory.
         """
         return cls.model_construct(
             **dict(setting.model),
@@ -78,9 +79,9 @@ class Part:
     """Declaration of a built-in part.
 
     Attributes:
-        name: Name in studies.
+        name: Name in study files.
         module: Class of the part.
-        cached: Whether it is an attention that supports a key-value cache.
+        cached: Whether the part is an attention that supports a key-value cache.
     """
 
     name: str
@@ -92,7 +93,7 @@ M = TypeVar("M", bound=type[nn.Module])
 
 
 def part(name: str, *, cached: bool = False) -> Callable[[M], M]:
-    """Declare a class as a built-in part called `name`; the class itself is unchanged."""
+    """Return a class decorator that declares a built-in part called `name`."""
 
     def declare(module: M) -> M:
         setattr(module, DECLARED, Part(name, module, cached))
@@ -113,7 +114,7 @@ def find_part(kind: str, name: str, key: str) -> Part:
     Args:
         kind: a key of `KINDS`.
         name: name in the study.
-        key: key of the study that sets `name`, for errors.
+        key: study key that sets `name`, for error messages.
 
     Raises ParibusError if there is no such part.
     """
@@ -125,11 +126,11 @@ def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
     """Import the class of a custom module.
 
     Args:
-        path: import path in the study.
-        key: key of the study that sets `path`, for errors.
-        folder: folder in which import paths start.
+        path: import path, such as "parts.py:MyNorm".
+        key: study key that sets `path`, for error messages.
+        folder: folder against which `path` is resolved.
 
-    Raises ParibusError if there is no such class, or if it is not an `nn.Module`.
+    Raises ParibusError if `path` does not refer to a subclass of `nn.Module`.
     """
 
     def is_module_class(value: object) -> bool:
@@ -139,7 +140,7 @@ def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
 
 
 def custom_part(model: ModelConfig, site: str) -> Any:
-    """Build the custom module at `site`, or return None if none exists.
+    """Build the custom module that `model.modules` sets for `site`, or return None if unset.
 
     Raises ParibusError if the module cannot be built.
     """
@@ -148,7 +149,7 @@ def custom_part(model: ModelConfig, site: str) -> Any:
         return None
     label = f"model.modules.{site} = '{path}'"
     cls = module_class(path, label, model.folder)
-    with blamed(f"{label} cannot be built as {cls.__name__}(model) with a ModelConfig"):
+    with blamed(f"{label} cannot be constructed as {cls.__name__}(model) with a ModelConfig"):
         module = cls(model)
         module.state_dict()  # fails if the class does not call nn.Module.__init__
     return module
