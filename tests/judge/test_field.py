@@ -77,7 +77,6 @@ def test_what_is_not_equal_is_refused(columns, why):
         ("time_unit", ("s", "ms"), ""),
         ("loss_scale", (1.0, 65536.0), ""),
         ("normalization", ("layer", "rms"), ""),
-        ("init_scale", ("small", "large"), ""),
     ],
 )
 def test_units_of_the_score_must_be_equal(name, values, score):
@@ -106,7 +105,6 @@ def test_what_differs_between_arms_and_how_to_compare_further_are_on_the_card():
         ({"base": 100, "new": 100, 11: 70}, {}, "1 of 12 runs are cut short.*--at-step 70"),
         ({"base": 100, "new": 80}, {"batch_size": (80, 100)}, ""),
         ({"base": 100, "new": 100} | {k: 40 + 10 * (k % 5) for k in range(12)}, {}, ""),
-        ({"base": 100, "new": 80}, {"state": ["finished"] * 12, "max_steps": (100, 80)}, ""),
     ],
 )
 def test_runs_that_end_at_other_steps_are_compared_at_one(ends, more, says):
@@ -127,18 +125,15 @@ def test_runs_that_end_at_other_steps_are_compared_at_one(ends, more, says):
 
 
 def test_a_run_of_fewer_steps_than_planned_is_unfinished(tmp_path):
-    for arm, seed in ((arm, seed) for arm in ("base", "new") for seed in range(5)):
-        end = 60 if (arm, seed) == ("new", 3) else 100
-        log = [{"step": s, "eval_loss": 3 + NOISE[seed] + 1 / s} for s in range(10, end + 1, 10)]
+    for at in range(10):
+        end = 60 if at == 8 else 100
+        log = [{"step": s, "eval_loss": 3 + NOISE[at % 5] + 1 / s} for s in range(10, end + 1, 10)]
         state = {"log_history": log, "max_steps": 100, "global_step": end}
-        (tmp_path / arm / str(seed)).mkdir(parents=True)
-        (tmp_path / arm / str(seed) / "trainer_state.json").write_text(json.dumps(state))
-    files = [f"{arm}={tmp_path}/{arm}/*/*.json" for arm in ("base", "new")]
+        folder = tmp_path / ("base", "new")[at // 5] / f"seed-{at}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text(json.dumps(state))
     with refused("unfinished", match="--at-step 60"):
-        judge(files, score="eval_loss")
-    state["global_step"], state["log_history"] = 60, [*log[:6], {"step": 60, "train_runtime": 9.0}]
-    (tmp_path / "new/3/trainer_state.json").write_text(json.dumps(state))
-    assert judge(files, score="eval_loss", stopped_early="ok")
+        judge(str(tmp_path), score="eval_loss")
 
 
 def test_equal_logs_without_seeds_are_asked_about(tmp_path):
@@ -428,7 +423,6 @@ EPISODES |= {"ep": [0] * 6 + [1] * 6 + [2] * 6, "loss": [k / 7 for k in range(36
     ("data", "says"),
     [
         (SUMMED | {"arm": [*SUMMED["arm"][:-1], "all"], "seed": [*range(12), None]}, "'all'"),
-        (table(acc=[0.61, 0.6, 0.62] * 2 + [61.0, 63.0, 62.0] * 2), "percentage"),
         (EPISODES | {"ep": EPISODES["ep"] * 2}, "--item 'ep'"),
         (table(lr=[1 / 300, 1 / 30] * 6), f"lr={1 / 300!r}"),
         (table(task=["arc", "boolq"] * 6, seed=[0, 0, 1, 1, 2, 2] * 2), "--item 'task'"),

@@ -80,7 +80,7 @@ def test_an_empty_cell_is_a_missing_score_and_a_word_for_nan_a_divergence(cell, 
         (True, "equal") if is_missing else (False, "more")
     )
     texts = [caution.text for caution in cautions(verdicts)]
-    assert any("excluded" in text for text in texts) == is_missing
+    assert any("for lack of" in text for text in texts) == is_missing
 
 
 def test_none_is_a_missing_score_and_nan_a_divergence():
