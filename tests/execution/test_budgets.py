@@ -35,7 +35,7 @@ def test_arms_match_in_flops_and_the_records_prove_it(small_study, tmp_path):
     wanted = round(20 * each["baseline"] / each["deep"])
     assert settled.setting("deep").iterations == results.trials["deep", 1]["iterations"] == wanted
     control = next(c for c in results.controls if c.name == "budget")
-    assert control.state == "held" and "flops against" in control.detail
+    assert control.state == "held" and "flops vs." in control.detail
     assert {c.state for c in results.controls if c.name == "batches"} == {"declared"}
     assert paribus.verify(results.path).findings == []
     assert settled_budgets(study).digest == settled.digest == settled_budgets(settled).digest

@@ -91,7 +91,7 @@ def test_differences_are_declared_and_held_out_bytes_held(results):
         for name in ("setting", "budget", "initial values", "questions", "software", "causality"):
             assert states[arm, name].state == "held", states[arm, name]
     assert "vocabulary" in states["bpe", "text"].detail
-    assert " bytes against " in states["bpe", "budget"].detail
+    assert " bytes vs. " in states["bpe", "budget"].detail
 
 
 def test_per_token_numbers_are_not_compared_between_tokenizers(results):

@@ -36,7 +36,7 @@ class StepView:
         t: 0-based step index.
         tokens: [R, B, T] input tokens.
         token_classes: [V] class of each token id (`paribus.engine.data.TOKEN_CLASSES`).
-        outputs: {module path: [R, ...]} outputs of the modules that the probe names.
+        outputs: {module path: [R, ...]} outputs of the modules listed in `Probe.modules`.
         weights: {parameter name: [R, ...]} weights before the update.
         gradients: {parameter name: [R, ...]} gradients of the mean loss, before clipping.
         updates: {parameter name: [R, ...]} weights after the update minus weights before it, or {}

@@ -146,7 +146,7 @@ def _batches(own: StackedEvidence, reference: StackedEvidence, declared: Declare
     ours, theirs = own.trial["batch_digest"], reference.trial["batch_digest"]
     if ours == theirs:
         return "held", f"running digest {ours[:12]}"
-    words = f"running digest {ours[:12]} against {theirs[:12]}"
+    words = f"running digest {ours[:12]} vs. {theirs[:12]} in the reference"
     return declared_by(declared, *OTHER_BATCHES), words
 
 
@@ -154,8 +154,8 @@ def _budget(own: StackedEvidence, reference: StackedEvidence, declared: Declared
     ours, theirs = own.trial["tokens"], reference.trial["tokens"]
     unit = own.trial["setting"]["training"].get("budget")
     if ours == theirs and unit != "flops":
-        return "held", f"{ours:,} tokens in each"
-    words = f"{ours:,} tokens against {theirs:,}"
+        return "held", f"{ours:,} tokens in both trials"
+    words = f"{ours:,} tokens vs. {theirs:,} in the reference"
     if unit not in SPENT:
         return "broken", words
     state, spent = matched(own.trial, reference.trial, unit)
@@ -190,7 +190,7 @@ def matched(own: Mapping[str, Any], reference: Mapping[str, Any], unit: str) -> 
     tolerance = max(ours / own["iterations"], theirs / reference["iterations"])
     if unit == "bytes":  # iterations follow from the average token; drawn windows differ from it
         tolerance += MOST_BYTES_APART * theirs
-    share = f"{ours:.6g} {unit} against {theirs:.6g} ({(ours - theirs) / theirs:+.1%})"
+    share = f"{ours:.6g} {unit} vs. {theirs:.6g} ({(ours - theirs) / theirs:+.1%})"
     return "held" if abs(ours - theirs) <= tolerance else "broken", share
 
 
@@ -212,7 +212,7 @@ def _initial_values(
         summary = f"{len(shared)} of {len(names)} parameters shared, bit-equal at step 0"
         return "held", f"{summary}; not shared: {some(alone)}" if alone else summary
     if same_rule := [name for name in differing if ours[name]["rule"] == theirs[name]["rule"]]:
-        return "broken", f"initialized by the same rule, but different: {some(same_rule)}"
+        return "broken", f"different values despite the same rule: {some(same_rule)}"
     # An initialisation rule depends on these keys; the depth scales residual projections.
     state = declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
     return state, f"initialized by a different rule: {some(differing)}"

@@ -44,7 +44,7 @@ class Rows(Mapping[str, Tensor]):
         return Rows(flat_RN, self._shapes)
 
     def clone(self) -> Rows:
-        """Return a copy with separate memory."""
+        """Return a deep copy."""
         return self.like(self.flat.clone())
 
     def place(self, names: Sequence[str]) -> slice:

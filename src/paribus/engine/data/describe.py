@@ -1,4 +1,4 @@
-"""Text statistics: overlap between held-out and training text, and each trial's consumption."""
+"""Text statistics: overlap between held-out and training text, and per-trial data consumption."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ class Text:
 def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
     """Yield the pieces of a text from position `start` to `stop`; see `Text.part`.
 
-    If the slice ends inside a document, its last piece has `is_last=False`. The end of a document
-    belongs to the document's last character. All `pieces` are consumed.
+    If the slice ends inside a document, its last piece has `is_last=False`. A document end is in
+    the slice if the document's last character is. All `pieces` are consumed.
     """
     at = 0
     for piece in pieces:
@@ -92,9 +92,9 @@ def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
 
 
 def read_text(data: Data, folder: Path) -> Text:
-    """Return the text of the corpus that `data` names, with its digest and counts.
+    """Return the text of the corpus specified by `data`, with its digest and counts.
 
-    They come from the cache if the files have not changed. Relative paths are resolved against
+    The digest and counts are cached until the files change. Relative paths are resolved against
     `folder`. Raises ParibusError if the text cannot be read.
     """
     corpus = find_corpus(data, folder)

@@ -307,7 +307,7 @@ def _line_ends(texts: Iterable[str], places: list[int]) -> tuple[list[int], list
 
 
 def _between(texts: Iterable[str], first: int, last: int) -> Iterator[str]:
-    """Yield characters `first` to `last` of the concatenated `texts`, text by text."""
+    """Yield characters `first` to `last` of the concatenated `texts`, split at text boundaries."""
     begin = 0
     for text in texts:
         if part := text[max(first - begin, 0) : max(last - begin, 0)]:

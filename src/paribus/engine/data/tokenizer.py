@@ -138,7 +138,7 @@ class Tokenizer:
 
 
 def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Tokenizer:
-    """Return the tokenizer that `data` names.
+    """Return the tokenizer specified by `data`.
 
     Args:
         data: data section of the study.

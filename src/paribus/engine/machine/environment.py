@@ -20,7 +20,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:
-    """Return the software and hardware description that a trial stores in environment.json.
+    """Describe the software and hardware of this process, as stored in environment.json.
 
     Args:
         device: device of the trial.

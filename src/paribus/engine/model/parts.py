@@ -55,7 +55,7 @@ class ModelConfig(Model):
 
     @classmethod
     def of(cls, setting: Setting, vocab_size: int, folder: Path | None = None) -> Self:
-        """Create the model configuration of a setting.
+        """Create a model configuration from a setting.
 
         Args:
             folder: folder against which import paths are resolved; None means the working

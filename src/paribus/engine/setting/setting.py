@@ -83,7 +83,7 @@ class Optimizer(Part):
     """Decay rates of AdamW's moments, also if AdamW trains only the parameters that another
     optimizer does not support."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    """Epsilon in AdamW's denominator."""
+    """Term added to AdamW's denominator for numerical stability."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     """Decoupled weight decay (Loshchilov & Hutter 2019); each step subtracts learning rate x weight
     decay x weight."""
@@ -296,7 +296,7 @@ class Setting(TrialSetting):
         return step_ends(self.training.batch_size, self.windows, self.training.micro_batch or 1)
 
     def windows_before(self, t: int) -> int:
-        """Return the number of windows before step t, which may be beyond the end of the run."""
+        """Return the number of windows before step t, where t may exceed the number of steps."""
         ends = self._ends
         beyond = max(t - len(ends), 0)
         return int(ends[t - beyond - 1] if t else 0) + beyond * self.training.largest_batch

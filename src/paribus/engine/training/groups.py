@@ -142,7 +142,7 @@ def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
 
 
 def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Optimizer]:
-    """Return the optimizers that the study names, keyed by group index."""
+    """Return the optimizers specified by the study, keyed by group index."""
     named = {MAIN: find_optimizer(spec.name, f"{KEY}.name", folder)}
     for i, group in enumerate(spec.groups):
         key = f"{KEY}.groups[{i}].optimizer"

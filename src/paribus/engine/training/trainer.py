@@ -188,7 +188,7 @@ class Trainer:
         )
 
     def restore(self, states: Sequence[ReplicaState]) -> None:
-        """Resume from one state per replica, in the order of `seeds`, all after the same step."""
+        """Resume from the states of all replicas, at the same step and in the order of `seeds`."""
         self.t = states[0].t
         for r, state in enumerate(states):
             self.replicas.load(r, state.arrays)

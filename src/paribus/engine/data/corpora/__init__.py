@@ -55,7 +55,7 @@ def all_corpora() -> dict[str, Corpus]:
 
 
 def find_corpus(data: Data, folder: Path) -> Corpus:
-    """Return the built-in or custom corpus that `data` names.
+    """Return the built-in or custom corpus specified by `data`.
 
     Raises ParibusError for an unknown corpus, or if a key is set that the corpus does not use.
     """
@@ -90,7 +90,7 @@ def _own(path: str, folder: Path) -> Corpus:
 
 
 def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
-    """Yield the pieces of all documents in the corpus that `data` names.
+    """Yield the pieces of all documents in the corpus specified by `data`.
 
     Raises ParibusError if the corpus cannot be read or has no text.
     """

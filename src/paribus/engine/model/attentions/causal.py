@@ -89,7 +89,7 @@ class Attention(nn.Module):
         return is_windowed or drops or self.softcap is not None
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, start: int) -> Tensor:
-        """Return softmax-weighted means of the values, [B, H, T, K]; queries begin at `start`."""
+        """Compute attention outputs [B, H, T, K] for queries that begin at position `start`."""
         T, S = q_BHTK.shape[-2], k_BHSK.shape[-2]
         if self._is_written_out(S):
             products_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2)

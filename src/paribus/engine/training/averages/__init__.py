@@ -54,7 +54,7 @@ average = Average
 
 
 def find_average(spec: setting.Average, weights: Rows, folder: Path | None) -> Averaging | None:
-    """Return the weight average that the study selects, or None for `kind = "none"`."""
+    """Return the weight average specified by the study, or None for `kind = "none"`."""
     if spec.kind == NONE:
         read_options(Options, spec.options, f"{KEY}.options", NONE)
         return None

@@ -66,7 +66,7 @@ class TrainingLoss:
 
 
 def find_loss(spec: setting.Loss, folder: Path | None) -> TrainingLoss:
-    """Return the training loss that the study selects, with its options.
+    """Return the training loss specified by the study, with its options.
 
     Raises ParibusError for an unknown loss or option.
     """
