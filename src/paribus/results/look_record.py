@@ -76,7 +76,7 @@ def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
 
 
 def looks_left(study: Study, looks: Sequence[Entry]) -> bool:
-    """Return whether another interim analysis is due after the completed ones."""
+    """Return whether the study continues to another interim analysis."""
     if study.plan is None or len(looks) == len(study.plan.looks):
         return False
     return not looks or any(c["decision"] == GOES_ON for c in looks[-1]["contrasts"].values())

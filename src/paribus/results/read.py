@@ -100,7 +100,7 @@ class Results:
     def why_not_tested(self) -> str:
         """Reason why a finished study lacks scores on its test split, or "".
 
-        The value is "" if the scores exist, trials are missing, or there is no test split.
+        The value is "" if the scores exist, trials are missing, or the study has no test split.
         """
         if self.unfinished or not self.awaits_test:
             return ""
@@ -189,7 +189,7 @@ class Results:
 
     @cached_property
     def trial_accuracy(self) -> dict[Trial, dict[str, float]]:
-        """Accuracy by task, averaged over numbers of shots, keyed by (arm, seed)."""
+        """Task accuracy, averaged over numbers of shots, keyed by (arm, seed) and task."""
         accuracy: dict[Trial, dict[str, float]] = {}
         for trial, table in self.read_each("tasks.parquet").items():
             by_task: dict[str, list[float]] = {}
@@ -200,7 +200,7 @@ class Results:
 
     @cached_property
     def trial_answers(self) -> dict[Trial, dict[str, Answers]]:
-        """Answers by task, keyed by (arm, seed)."""
+        """Answers to task questions, keyed by (arm, seed) and task."""
         return {trial: answers_in(table) for trial, table in self.read_each(ITEMS).items()}
 
     @cached_property

@@ -163,7 +163,7 @@ def utc_now() -> str:
 
 
 def repeats(study: Study) -> dict[str, dict[str, int]]:
-    """Return the trials to repeat, as {arm: {"seed": seed, "steps": steps}}.
+    """Return the trials for repeatability checks, as {arm: {"seed": seed, "steps": steps}}.
 
     These are the first `steps` steps of each arm with custom code, at the study's first seed.
     """

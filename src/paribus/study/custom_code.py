@@ -49,7 +49,7 @@ def load_own(
     wanted: type | Callable[[object], bool],
     folder: Path,
 ) -> Any:
-    """Import a custom object and check its type.
+    """Import a custom object by its import path, and check its type.
 
     Args:
         path: import path of the object.

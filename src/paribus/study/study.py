@@ -148,7 +148,7 @@ class Study(Spec):
 
     @property
     def called(self) -> dict[str, str]:
-        """Display names of arms, keyed by arm name: the title, or the name if the title is ""."""
+        """Display names of arms, keyed by arm name; the name itself replaces an empty title."""
         return {name: arm.title or name for name, arm in self.arms.items()}
 
     @property
