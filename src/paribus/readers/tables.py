@@ -53,6 +53,7 @@ _call = arrow_compute.call_function
 BLOCK_BYTES = 4 * MIB
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
+ARM_FROM_PATH = [("arm", name) for name in FROM_PATH]
 RUN_NAMES = ("Name", "name", "run_name", "run", "run_id", "trial_id")  # columns
 DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
 GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")  # a number such as 3,281
