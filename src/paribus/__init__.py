@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from paribus.engine.execution.start import estimate as estimate
     from paribus.engine.export import export_trial as export_trial
     from paribus.errors import ParibusError as ParibusError
-    from paribus.readers.judge import judge as judge
     from paribus.report.page import write_report as write_report
     from paribus.results import extend as extend, load_results as load_results
     from paribus.runs.run import register as register, run as run
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         load_study as load_study,
         shipped_studies as shipped_studies,
     )
+    from paribus.trainers.runs import judge as judge
     from paribus.verification import verify as verify
 
 __version__ = VERSION

@@ -93,7 +93,7 @@ def judge(
         stated = {"score": score, "margin": margin, "better": better, "baseline": baseline}
         stated |= {"arm": selection.arm, "pair": selection.pair, "target": target}
         _require_unset("cannot be combined with --study, which sets it", **stated)
-        from paribus.readers.judge import judge_study
+        from paribus.trainers.runs import judge_study
 
         records = judge_study(study, paths or [], selection.reader, results)
         if isinstance(records, str):
@@ -102,7 +102,8 @@ def judge(
         return _give(records, page, answer)
     if not paths:
         raise ParibusError("no runs to judge; pass files, such as runs.csv, or --study")
-    from paribus.readers.judge import judge_against_bar, judged, make_study
+    from paribus.readers.judge import make_study
+    from paribus.trainers.runs import judge_against_bar, judged
 
     options: dict[str, Any] = vars(selection) | {"where": selection.where or []}
     if bar is not None:

@@ -1,4 +1,4 @@
-"""Judging of finished runs: build a study from a table or files, and analyze it like any other."""
+"""Judging of finished runs: which runs and scores are compared, and the study that compares them."""
 
 from __future__ import annotations
 
@@ -6,106 +6,59 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, zip_longest
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 
-from paribus.analysis import analyse
-from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
-from paribus.ledger import unrecorded
 from paribus.metric import readable
-from paribus.numbers import fixed, level, p_value, plural, some
-from paribus.readers.facts import TOKENS, WORDS, find_kind, values_of
-from paribus.readers.port import FROM_PATH, GRADIENT_NORM, Run, cell_text
-from paribus.readers.read import Reading, arm_of, read
-from paribus.readers.select import (
-    Selection,
-    group_by_arm,
-    score_of,
-    seed_of,
-    select_runs,
+from paribus.numbers import plural, some
+from paribus.readers.facts import (
+    PATTERNS,
+    TIME,
+    TOKENS,
+    WORDS,
+    Arms,
+    Fact,
+    Finding,
+    check_facts,
+    common_step,
+    end_of,
+    find_kind,
+    find_seed,
+    is_budget,
+    list_facts,
+    refuse_tokenizers,
+    values_of,
 )
+from paribus.readers.port import (
+    FROM_PATH,
+    GRADIENT_NORM,
+    NOT_FINISHED,
+    PLANNED,
+    Run,
+    Value,
+    as_number,
+    cell_text,
+    is_number,
+)
+from paribus.readers.read import Reading, arm_of, name_arms, read
 from paribus.readers.tables import runs_of
-from paribus.results import Results
-from paribus.results.store import ResultsFolder, results_folder
-from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
-from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
-from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
-from paribus.study.trainer import RUNS
-from paribus.trainers.run_values import check_values
-from paribus.trainers.runs import judge_runs, paths_of, scores_of, spent_by
+from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
-
-
-def judge(data: Any, **options: Any) -> Verdicts:
-    """Return the verdicts on finished runs, as `paribus judge` does.
-
-    Args:
-        data: a table or paths, as `make_study` accepts them.
-        options: options of `make_study`.
-
-    Raises ParibusError on bad input.
-
-    Example:
-        >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
-        >>> judge(table, score="loss", baseline="base")[0].word
-        'DESCRIPTIVE'
-    """
-    with judged(*make_study(data, **options)) as results:
-        return decide(analyse(results))
-
-
-@contextmanager
-def judged(
-    study: Study, reading: Reading, selection: Selection, home: Path | None = None
-) -> Iterator[Results]:
-    """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
-
-    Nothing is written to the ledger.
-    """
-    with unrecorded(), TemporaryDirectory(prefix="paribus-") as folder:
-        options = {"reading": reading, "selection": selection, "is_kept": home is not None}
-        yield judge_runs(study, home or Path(folder, "runs"), **options)
-
-
-def judge_study(
-    name: str, paths: Sequence[str], reader: str | None, results: Path | None
-) -> Results | str:
-    """Judge a registered study of finished runs, and return its results.
-
-    Returns a message instead if no files match yet.
-
-    Args:
-        name: the study file or the results folder.
-        paths: files to read, or () for those that the study names.
-        reader: the format of the files, or None to detect it.
-        results: the results folder, or None for the default.
-
-    Raises ParibusError on bad input.
-    """
-    is_folder = Path(name).is_dir()
-    study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)
-    if study.trainer != RUNS:
-        raise ParibusError(
-            f"{name} uses trainer '{study.trainer}', not 'runs'; run it with `paribus run`, and "
-            "judge its results with `paribus report`"
-        )
-    home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
-    section = section_of(study)
-    listed, is_needed = paths or paths_of(study), bool(paths)
-    reading = read(listed, reader, section=section, scores=scores_of(study), needed=is_needed)
-    if section.paths and not reading.files and home.read_runs() is None:
-        return f"{study.name}: no runs in {', '.join(section.paths)} yet"
-    return judge_runs(study, home.path, reading=reading)
+PARENTS, ROW_NAMES, SUMMARIES = (WORDS[key] for key in ("parent", "row_name", "summary"))
+FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
+MOST_SOURCES = 20  # runs in an error
+ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
+# Names of curves of what was spent, by what is asked for.
+SPENT = {"tokens": TOKENS, "seconds": TIME}
 
 
 def make_study(
@@ -202,71 +155,6 @@ def make_study(
         }
     )
     return study, reading, selection
-
-
-def judge_against_bar(
-    paths: Sequence[str],
-    scores: Sequence[str],
-    bar: float,
-    *,
-    better: Better | None,
-    alpha: float,
-    **options: Any,
-) -> tuple[dict[str, Any], list[str]]:
-    """Compare the runs of a single arm with the value `bar`, by Student's one-sample t test.
-
-    Returns the comparison and the lines of its card. `make_study` explains the options.
-
-    `n` counts the runs with a finite score. The others diverged, and rule out BETTER. The SD and
-    the interval need at least two finite scores, and p needs five. Raises ParibusError if there are
-    several arms, or no finite score.
-    """
-    reading, section, by_arm = read_data(paths, scores, **options)
-    if len(by_arm) > 1:
-        arms = ", ".join(by_arm)
-        raise ParibusError(
-            f"--bar needs a single arm, but there are {len(by_arm)} ({arms}); pass the files of one"
-        )
-    score = scores[0] if scores else default_score(reading.runs)
-    side = better or direction(score)
-    selection = select_runs(by_arm, section, [score], lower=side == "lower")
-    ((arm, runs),) = selection.runs.items()
-    notes = check_values(selection.runs, score, section.at_step, selection.facts)
-    selection.findings.extend(notes)
-    finite = np.array([score_of(run, score, section.at_step) for run in runs])
-    finite = finite[np.isfinite(finite)]
-    n, lost = len(finite), len(runs) - len(finite)
-    if not (n and math.isfinite(bar) and 0 < alpha < 1):
-        why = f"--bar {bar} and the score of at least one run must be finite, and --alpha {alpha}"
-        raise ParibusError(f"{why} must be between 0 and 1")
-    mean, sd = mean_and_sd(finite)
-    low = high = p = None
-    if n > 1:
-        test = paired_t(finite)
-        low, high = test.interval(1 - alpha).low, test.interval(1 - alpha).high
-        p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
-    word, is_better = "DESCRIPTIVE", (mean > bar) == (side == "higher")
-    if p is not None:
-        is_shown = p <= alpha and not (is_better and lost)
-        word = ("BETTER" if is_better else "WORSE") if is_shown else "UNRESOLVED"
-    passed = int((finite > bar if side == "higher" else finite < bar).sum())
-    digits = digits_of([sd]) + 1
-    span = f" [{fixed(low, digits)}, {fixed(high, digits)}], SD {fixed(sd, digits)}" * (n > 1)
-    diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
-    lines = [
-        f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
-        f"  {score}, {side} is better",
-        f"  {word}  {fixed(mean, digits)}{span}, n {n}"
-        + ("" if p is None else f", p {p_value(p)}"),
-        f"The mean with its {level(alpha)} interval"
-        + ("." if n >= DESCRIPTIVE_BELOW else "; fewer than five runs are not tested."),
-        f"{passed} of {plural(len(runs), 'run')} passed the bar{diverged}.",
-    ]
-    if failed := selection.excluded.get(arm):
-        lines.append(f"Failed runs are excluded: {failed} of {plural(failed + len(runs), 'run')}.")
-    against = {"score": score, "bar": bar, "better": side, "word": word, "n": n, "passed": passed}
-    against |= {"mean": mean, "sd": sd if n > 1 else None, "low": low, "high": high, "p": p}
-    return against | {"diverged": lost}, lines + [text for _, text in selection.findings]
 
 
 def read_data(
@@ -445,3 +333,352 @@ def digits_of(spreads: Sequence[float]) -> int:
     """Return the decimal places that show two digits of the median spread, or 4 if unknown."""
     spread = float(np.median(spreads)) if spreads else 0.0
     return min(max(1 - math.floor(math.log10(spread)), 0), 9) if 0 < spread < math.inf else 4
+
+
+@dataclass
+class Selection:
+    """The runs to compare, and what is known about them.
+
+    Attributes:
+        runs: the runs, keyed by arm label.
+        excluded: the number of excluded runs, keyed by arm label.
+        facts: the facts about the runs.
+        findings: codes and sentences, shown as cautions.
+    """
+
+    runs: dict[str, list[Run]]
+    excluded: dict[str, int]
+    facts: list[Fact]
+    findings: list[Finding]
+
+
+def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]:
+    """Return the runs that meet `section.where`, keyed by arm label, or "" if they have none.
+
+    A seed nested in the configuration becomes the fact `seed`. The parent runs of sweeps are
+    excluded, with a note in `reading`.
+
+    Raises ParibusError if a table row summarizes other rows, or if no run meets a condition.
+    """
+    runs = reading.runs
+    if (nested := find_seed(runs, section.seed)) != section.seed:
+        for run in runs:
+            if nested in run.facts:
+                run.facts["seed"] = run.facts[nested]
+    name_arms(runs, section)
+    if section.arm not in ("arm", *FROM_PATH) and not any(run.is_row for run in runs):
+        _require_fact("arm", section.arm, runs)
+    for condition in section.where:
+        name, _, value = condition.partition("=")
+        is_excluded, name = name.endswith("!"), name.removesuffix("!")
+        values = sorted(map(cell_text, _require_fact("where", name, runs)))
+        meant = {value, as_number(value)}
+        runs = [run for run in runs if (run.facts.get(name) in meant) != is_excluded]
+        if not runs:
+            raise ParibusError(f"where: no run has {condition}; its values: {some(values, 8)}")
+    parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
+    by_label: dict[str, list[Run]] = {}
+    for run in runs:
+        if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
+            text = f"Run {own} was excluded because it is the parent of other runs."
+            reading.notes.append(("file", text))
+            continue
+        by_label.setdefault(arm_of(run, section), []).append(run)
+    for name in _summaries(by_label, section):
+        keys = (section.seed, section.arm, *ROW_NAMES)
+        column = next((k for k in keys if name in {run.facts.get(k) for run in runs}), section.arm)
+        why = f"a row called '{name}' seems to summarize other rows; exclude such rows"
+        raise ParibusError(f"{why} (--where '{column}!={name}')", code="incomparable")
+    return by_label
+
+
+def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
+    """Yield names of rows that seem to summarize others, such as `mean`, `base (avg)` or `all`.
+
+    A longer name counts if few rows of the arm have such a name, or if it is the label of a single
+    row and the rest of it is another label.
+    """
+    sizes = {" ".join(_words(label)): len(runs) for label, runs in by_label.items()}
+    has_seeds = any(seed_of(run, section) for runs in by_label.values() for run in runs)
+    for label, runs in by_label.items():
+        seeds = [seed_of(run, section) for run in runs]
+        for names in (seeds, *([str(run.facts.get(k, "")) for run in runs] for k in ROW_NAMES)):
+            matches = {name: rest for name in names if (rest := _summarized(name)) is not None}
+            is_few = 2 * sum(name in matches for name in names) < len(runs)
+            yield from (name for name, rest in matches.items() if is_few or not rest)
+        rest = _summarized(label)
+        is_single = len(runs) == 1 < sizes.get(rest or "", 0)
+        is_without = has_seeds and "" in seeds and (rest == "" or len(runs) == 1)
+        if rest is not None and (is_single or is_without):
+            yield label
+
+
+def _summarized(name: str) -> str | None:
+    """Return what a row summarizes by its name: `base` for `base (mean)`, or None if nothing."""
+    words = _words(name)
+    rest = [word for word in words if word not in SUMMARIES]
+    is_summary = len(rest) < len(words)
+    return " ".join(w for w in rest if w not in ("of", "over", "seeds")) if is_summary else None
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[^\W_]+", name.casefold())
+
+
+def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
+    """Return the values of the fact `name`, which the option `key` requires.
+
+    Raises ParibusError if no run has this fact.
+    """
+    if values := values_of(runs, name):
+        return values
+    known = {fact for run in runs for fact in run.facts}
+    raise ParibusError(f"{key}: no run has '{name}': {nearest(name, known)}")
+
+
+def seed_of(run: Run, section: RunsSection) -> str:
+    """Return a run's seed as text, or "" if it has none."""
+    return cell_text(run.facts.get(section.seed, run.facts.get("seed", "")))
+
+
+def select_runs(
+    by_label: Arms, section: RunsSection, scores: Sequence[str], *, lower: bool
+) -> Selection:
+    """Return the runs to compare.
+
+    Table rows without a score are excluded. Failed runs count or are excluded, as `section` states.
+    With `section.best_of`, only the best run for each seed counts.
+
+    Args:
+        by_label: the runs, keyed by arm label.
+        section: the section `[runs]` of the study.
+        scores: names of the scores; the first one decides.
+        lower: whether lower values of the first score are better.
+
+    Raises ParibusError if a run is unfinished or has no score at the requested step, or if facts
+    make the runs incomparable.
+    """
+    score, findings, every = scores[0], list[Finding](), list(chain(*by_label.values()))
+    known = {name for run in every for name in run.scores}
+    for name in scores:
+        if name not in known:
+            raise ParibusError(f"no run has a score '{name}': {nearest(name, known)}")
+    for run in every:
+        if "cut" in run.facts and score not in run.scores and not run.is_row:
+            run.facts.setdefault(NOT_FINISHED, "cut")
+    # A log without a score ended too early.
+    empty = [run for run in every if run.is_row and score not in run.scores and not _state(run)]
+    arms = _pick(by_label, lambda run: run not in empty)
+    if empty:
+        text = f"{_count(empty, by_label)} excluded for lack of {score} ({_name(empty)}); write NaN"
+        findings.append(("no_score", f"{text} for a run that diverged."))
+    seeds_of = {arm: {seed_of(run, section) for run in runs} for arm, runs in by_label.items()}
+    all_seeds = set[str]().union(*seeds_of.values())
+    if "" not in all_seeds and set.intersection(*seeds_of.values()):
+        for arm, own in seeds_of.items():
+            if absent := sorted(all_seeds - own, key=lambda seed: (len(seed), seed)):
+                text = f"{arm} has {len(own)} of {len(all_seeds)} seeds; missing: {some(absent)}."
+                findings.append(("lost_seeds", text))
+    for name in scores if section.at_step is not None else ():
+        _require_at_step(arms, name, section)
+    if section.at_step is None:
+        _mark_short(list(chain(*arms.values())), score)
+    kept = _drop_failed(arms, score, section, findings)
+    excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
+    if section.best_of:
+        kept = _take_best(kept, score, section, lower=lower)
+        text = f"The best {section.best_of} for each seed was chosen by the score itself: both arms"
+        text += " look better than they are, and no interval includes the error of this choice."
+        findings.append(("chosen_by_score", text))
+    seeds = Counter((arm, seed_of(run, section)) for arm, runs in kept.items() for run in runs)
+    twins = [place for place, n in seeds.items() if place[1] and n > 1]
+    bare_arms = [arm for arm, seed in seeds if not seed and len(kept[arm]) > 1]
+    known = {condition.partition("=")[0] for condition in section.where}.union(known, scores)
+    known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
+    is_replicated = not twins and not bare_arms
+    facts = list_facts(kept, known, is_replicated=is_replicated) if all(kept.values()) else []
+    refuse_tokenizers(kept, score, section.arm)
+    findings += check_facts(kept, facts, score)
+    if section.at_step is section.target is None and section.stopped_early != "ok":
+        _refuse_other_ends(kept, facts, score)
+    for arm, seed in twins:
+        named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
+        why = f"arm '{arm}' has {seeds[arm, seed]} runs with seed {seed} ({named}); remove one, or"
+        ways = "name the column that distinguishes the rows with --seed, --step or --item"
+        raise ParibusError(f"{why} {ways}", code="ambiguous")
+    return Selection(kept, excluded, facts, findings)
+
+
+def _pick(arms: Arms, is_wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
+    return {arm: [run for run in runs if is_wanted(run)] for arm, runs in arms.items()}
+
+
+def _count(part: Collection[Run], arms: Arms) -> str:
+    """Describe how many runs of each arm are in `part`, such as `2 of 5 runs of base`."""
+    counts = [(sum(run in part for run in runs), len(runs), arm) for arm, runs in arms.items()]
+    return ", ".join(f"{n} of {plural(total, 'run')} of {arm}" for n, total, arm in counts if n)
+
+
+def _name(runs: Iterable[Run], most: int = 3) -> str:
+    return some([str(run.facts.get("Name") or run.source) for run in runs], most)
+
+
+def _state(run: Run) -> str:
+    return str(run.facts.get(NOT_FINISHED, ""))
+
+
+def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
+    """Return a run's last score, or its score at `at_step`.
+
+    Returns NaN if the run diverged before that step, and None if it has no score there for another
+    reason. Raises ParibusError if the run has no score called `name`.
+    """
+    if name not in run.scores:
+        raise ParibusError(f"{run.source} has no score '{name}': {nearest(name, run.scores)}")
+    if at_step is None:
+        return run.scores[name]
+    last, value = run.curves.get(name, [(math.inf, 0.0)])[-1]
+    at = run.at(name, at_step)
+    return math.nan if at is None and last < at_step and not math.isfinite(value) else at
+
+
+def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
+    """Raise ParibusError, naming the runs, if some have no score at the requested step."""
+    known = [run for run in chain(*arms.values()) if name in run.scores]
+    if missing := [run for run in known if score_of(run, name, section.at_step) is None]:
+        why = f"{_count(missing, arms)} have no {name} at step {section.at_step:g}: "
+        why += _name(missing, MOST_SOURCES)
+        ways = "name the column with --step, pass --at-step with a step that all runs logged, or"
+        ways += " remove the runs without it"
+        raise ParibusError(f"{why}; {ways}", code="missing")
+
+
+def _drop_failed(
+    arms: dict[str, list[Run]], score: str, section: RunsSection, findings: list[Finding]
+) -> dict[str, list[Run]]:
+    """Return the runs that count, keyed by arm.
+
+    An unfinished run counts if it reached the last step of the others, if its score is NaN, or if
+    the section states that a budget stopped it. Raises ParibusError for any other unfinished run.
+    """
+    every = list(chain(*arms.values()))
+    ends = [run.facts.get("steps") for run in every if not _state(run)]
+    last = max(filter(is_number, ends), default=math.inf)
+
+    def is_finite(run: Run) -> bool:
+        return math.isfinite(score_of(run, score, section.at_step))
+
+    def is_stopped(run: Run) -> bool:
+        if not _state(run) or score not in run.scores:
+            return _state(run) != ""
+        end = run.facts.get("steps", -math.inf)
+        is_at_end = section.at_step is not None and score in run.curves
+        is_at_end |= is_number(end) and end >= last and not FAILED.search(_state(run))
+        return is_finite(run) and not is_at_end
+
+    stopped = [run for run in every if is_stopped(run)]
+    is_ok = section.stopped_early == "ok"
+    early = [run for run in stopped if not (is_ok and score in run.scores)]
+    if section.crashed == "exclude":
+        return _pick(arms, lambda run: run not in early and is_finite(run))
+    if not stopped:
+        return arms
+    states = some([*dict.fromkeys(map(_state, stopped))])
+    text = f"{len(stopped)} of {plural(len(every), 'run')} are {states}"
+    for name in ENDS:
+        at = list(filter(is_number, values_of(every, name)))
+        if len(at) > 1:
+            text += f", at {name} {min(at):g} to {max(at):g}"
+            break
+    if early:
+        why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), "
+        step = common_step(every, score)
+        why += f"compare all at one step ({step}), " if step else ""
+        why += "or pass --stopped-early ok if a budget stopped them as planned; write NaN as the"
+        raise ParibusError(f"{why} score of a run that diverged", code="unfinished")
+    text += "; they count, because --stopped-early states that a budget stopped them."
+    findings.append(("stopped_by_budget", text))
+    return arms
+
+
+def _mark_short(runs: Sequence[Run], score: str) -> None:
+    """Set the fact `unfinished` of runs whose curve ends before the planned step or most others.
+
+    Runs that all end at one step remain comparable, and so do runs whose ends vary, as with early
+    stopping. A run whose table calls it finished counts as such.
+    """
+    ends = {run: end for run in runs if score in run.curves and (end := end_of(run, score)) == end}
+    last, is_common = max(ends.values(), default=0.0), len({*ends.values()}) == 1
+    is_usual = 2 * sum(end == last for end in ends.values()) > len(runs)
+    for run, end in ends.items() if not is_common else ():
+        steps, planned = run.curves[score][-2:, 0], run.facts.get(PLANNED)
+        is_cut = is_usual and end < last and planned != end
+        if is_number(planned) and is_number(reached := run.facts.get("steps", end)):
+            is_cut |= end < planned and reached < planned - (steps[-1] - steps[0]) / 2
+        if is_cut and not any(map(PATTERNS["state"].fullmatch, run.facts)):
+            run.facts.setdefault(NOT_FINISHED, "cut short")
+
+
+def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
+    """Raise ParibusError if all runs of one arm end at another step than those of another.
+
+    Such an end is meant if it is the planned one, or if arms differ in a budget, such as the size
+    of batches, or agree in epochs or tokens.
+    """
+    every = list(chain(*arms.values()))
+    ends = {arm: {end_of(run, score) for run in runs} for arm, runs in arms.items()}
+    is_by_arm = all(len(own) == 1 < len(arms[arm]) for arm, own in ends.items())
+    is_meant = any(fact.conclusion == "defines" and is_budget(fact) for fact in facts)
+    is_meant |= any(PLANNED in run.facts or score not in run.curves for run in every)
+    for name in every[0].curves if every else ():
+        if TOKENS.fullmatch(name) or find_kind(name) == "along":
+            is_meant |= len({run.scores.get(name) for run in every}) == 1
+    if is_by_arm and not is_meant and len(set().union(*ends.values())) > 1:
+        each = ", ".join(f"{arm} at {end:,g}" for arm, (end,) in ends.items())
+        why = f"arms end at different steps ({each}); compare them at one step"
+        why += f" ({common_step(every, score) or '--at-step'}), or pass --stopped-early ok if their"
+        raise ParibusError(f"{why} ends are meant", code="incomparable")
+
+
+def _take_best(
+    arms: Arms, score: str, section: RunsSection, *, lower: bool
+) -> dict[str, list[Run]]:
+    """Return the run with the best finite score for each arm and seed.
+
+    The candidates differ in the fact `section.best_of`. Raises ParibusError if arms have different
+    numbers of candidates.
+    """
+    name = section.best_of
+    _require_fact("best_of", name, list(chain(*arms.values())))
+    sizes = {arm: len(values_of(runs, name)) for arm, runs in arms.items()}
+    if len({*sizes.values()}) > 1:
+        each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
+        why = f"best_of: arms have different numbers of {name} to choose from: {each}"
+        raise ParibusError(why, code="incomparable")
+
+    def rank(run: Run) -> float:
+        value = score_of(run, score, section.at_step)
+        return -math.inf if math.isnan(value) else -value if lower else value
+
+    return {  # the last of a seed stays
+        arm: list({seed_of(run, section): run for run in sorted(runs, key=rank)}.values())
+        for arm, runs in arms.items()
+    }
+
+
+def spent_by(run: Run, score: str, name: str) -> np.ndarray:
+    """Return the cumulative budget of a run at each point of its `score` curve.
+
+    Returns an empty array if the budget is unknown. The endpoint `name`, such as `steps_to_target`,
+    determines the unit of the budget: steps, tokens or seconds.
+    """
+    budget = name.removesuffix(TO_TARGET)
+    steps = run.curves[score][:, 0] if score in run.curves else np.array([])
+    if budget == "steps" or not len(steps):
+        return steps
+    for curve in filter(SPENT[budget].fullmatch, run.curves):
+        at, spent = run.curves[curve].T
+        is_inside = at[0] <= steps[0] and steps[-1] <= at[-1]
+        if is_inside and (np.diff(spent) >= 0).all():
+            return np.interp(steps, at, spent) * (1e-3 if curve.lower().endswith("ms") else 1)
+    return np.array([])

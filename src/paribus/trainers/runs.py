@@ -5,45 +5,56 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from paribus.analysis import analyse
+from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.numbers import plural
-from paribus.readers.facts import TIME, TOKENS
-from paribus.readers.port import Run, is_number
-from paribus.readers.read import Reading, read, split_label
-from paribus.readers.select import (
+from paribus.ledger import unrecorded
+from paribus.numbers import fixed, level, p_value, plural
+from paribus.readers.judge import (
+    Better,
     Selection,
+    default_score,
+    digits_of,
+    direction,
     group_by_arm,
+    make_study,
+    read_data,
     score_of,
     seed_of,
     select_runs,
+    spent_by,
 )
+from paribus.readers.port import Run, is_number
+from paribus.readers.read import Reading, read, split_label
 from paribus.results import Results, TrialFolder, extended, load_results
 from paribus.results.curves import LossCurve
 from paribus.results.formats import COLUMNS, column
 from paribus.results.records import RunsRecord
 from paribus.results.registration import read_registration
-from paribus.results.store import RUNS, results_folder, root_digest
+from paribus.results.store import RUNS, ResultsFolder, results_folder, root_digest
 from paribus.runs.queue import Missing
 from paribus.runs.trainer_runner import TrainerRunner, content_of, find_trainer, trainer_records
-from paribus.study import Study
+from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
+from paribus.statistics.t_test import mean_and_sd
+from paribus.study import Study, load_study
 from paribus.study.runs import TO_TARGET, declared, section_of
-from paribus.study.trainer import Declaration, Trial, TrialRecord
+from paribus.study.trainer import RUNS as TRAINER, Declaration, Trial, TrialRecord
 from paribus.trainers.run_values import check_values, sizes_of, speeds_of
 from paribus.untrusted_io import is_regular
 
 MOST_POINTS = 1_000  # of a curve that is recorded
-# Names of curves of what was spent, by what is asked for.
-SPENT = {"tokens": TOKENS, "seconds": TIME}
 
 
 class Runs:
@@ -226,24 +237,6 @@ def _record(
     )
 
 
-def spent_by(run: Run, score: str, name: str) -> np.ndarray:
-    """Return the cumulative budget of a run at each point of its `score` curve.
-
-    Returns an empty array if the budget is unknown. The endpoint `name`, such as `steps_to_target`,
-    determines the unit of the budget: steps, tokens or seconds.
-    """
-    budget = name.removesuffix(TO_TARGET)
-    steps = run.curves[score][:, 0] if score in run.curves else np.array([])
-    if budget == "steps" or not len(steps):
-        return steps
-    for curve in filter(SPENT[budget].fullmatch, run.curves):
-        at, spent = run.curves[curve].T
-        is_inside = at[0] <= steps[0] and steps[-1] <= at[-1]
-        if is_inside and (np.diff(spent) >= 0).all():
-            return np.interp(steps, at, spent) * (1e-3 if curve.lower().endswith("ms") else 1)
-    return np.array([])
-
-
 def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[float, bool]]]:
     """Return the budget that each run needed to reach the target, keyed by endpoint.
 
@@ -345,3 +338,130 @@ def judge_runs(
                 ways = "restore the judged files, or store a new verdict in another folder"
                 raise ParibusError(f"{why}; {ways} with --results", code="changed")
     return load_results(folder.path)
+
+
+def judge(data: Any, **options: Any) -> Verdicts:
+    """Return the verdicts on finished runs, as `paribus judge` does.
+
+    Args:
+        data: a table or paths, as `make_study` accepts them.
+        options: options of `make_study`.
+
+    Raises ParibusError on bad input.
+
+    Example:
+        >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
+        >>> judge(table, score="loss", baseline="base")[0].word
+        'DESCRIPTIVE'
+    """
+    with judged(*make_study(data, **options)) as results:
+        return decide(analyse(results))
+
+
+@contextmanager
+def judged(
+    study: Study, reading: Reading, selection: Selection, home: Path | None = None
+) -> Iterator[Results]:
+    """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
+
+    Nothing is written to the ledger.
+    """
+    with unrecorded(), TemporaryDirectory(prefix="paribus-") as folder:
+        options = {"reading": reading, "selection": selection, "is_kept": home is not None}
+        yield judge_runs(study, home or Path(folder, "runs"), **options)
+
+
+def judge_study(
+    name: str, paths: Sequence[str], reader: str | None, results: Path | None
+) -> Results | str:
+    """Judge a registered study of finished runs, and return its results.
+
+    Returns a message instead if no files match yet.
+
+    Args:
+        name: the study file or the results folder.
+        paths: files to read, or () for those that the study names.
+        reader: the format of the files, or None to detect it.
+        results: the results folder, or None for the default.
+
+    Raises ParibusError on bad input.
+    """
+    is_folder = Path(name).is_dir()
+    study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)
+    if study.trainer != TRAINER:
+        raise ParibusError(
+            f"{name} uses trainer '{study.trainer}', not 'runs'; run it with `paribus run`, and "
+            "judge its results with `paribus report`"
+        )
+    home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
+    section = section_of(study)
+    listed, is_needed = paths or paths_of(study), bool(paths)
+    reading = read(listed, reader, section=section, scores=scores_of(study), needed=is_needed)
+    if section.paths and not reading.files and home.read_runs() is None:
+        return f"{study.name}: no runs in {', '.join(section.paths)} yet"
+    return judge_runs(study, home.path, reading=reading)
+
+
+def judge_against_bar(
+    paths: Sequence[str],
+    scores: Sequence[str],
+    bar: float,
+    *,
+    better: Better | None,
+    alpha: float,
+    **options: Any,
+) -> tuple[dict[str, Any], list[str]]:
+    """Compare the runs of a single arm with the value `bar`, by Student's one-sample t test.
+
+    Returns the comparison and the lines of its card. `make_study` explains the options.
+
+    `n` counts the runs with a finite score. The others diverged, and rule out BETTER. The SD and
+    the interval need at least two finite scores, and p needs five. Raises ParibusError if there are
+    several arms, or no finite score.
+    """
+    reading, section, by_arm = read_data(paths, scores, **options)
+    if len(by_arm) > 1:
+        arms = ", ".join(by_arm)
+        raise ParibusError(
+            f"--bar needs a single arm, but there are {len(by_arm)} ({arms}); pass the files of one"
+        )
+    score = scores[0] if scores else default_score(reading.runs)
+    side = better or direction(score)
+    selection = select_runs(by_arm, section, [score], lower=side == "lower")
+    ((arm, runs),) = selection.runs.items()
+    notes = check_values(selection.runs, score, section.at_step, selection.facts)
+    selection.findings.extend(notes)
+    finite = np.array([score_of(run, score, section.at_step) for run in runs])
+    finite = finite[np.isfinite(finite)]
+    n, lost = len(finite), len(runs) - len(finite)
+    if not (n and math.isfinite(bar) and 0 < alpha < 1):
+        why = f"--bar {bar} and the score of at least one run must be finite, and --alpha {alpha}"
+        raise ParibusError(f"{why} must be between 0 and 1")
+    mean, sd = mean_and_sd(finite)
+    low = high = p = None
+    if n > 1:
+        test = paired_t(finite)
+        low, high = test.interval(1 - alpha).low, test.interval(1 - alpha).high
+        p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
+    word, is_better = "DESCRIPTIVE", (mean > bar) == (side == "higher")
+    if p is not None:
+        is_shown = p <= alpha and not (is_better and lost)
+        word = ("BETTER" if is_better else "WORSE") if is_shown else "UNRESOLVED"
+    passed = int((finite > bar if side == "higher" else finite < bar).sum())
+    digits = digits_of([sd]) + 1
+    span = f" [{fixed(low, digits)}, {fixed(high, digits)}], SD {fixed(sd, digits)}" * (n > 1)
+    diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
+    lines = [
+        f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
+        f"  {score}, {side} is better",
+        f"  {word}  {fixed(mean, digits)}{span}, n {n}"
+        + ("" if p is None else f", p {p_value(p)}"),
+        f"The mean with its {level(alpha)} interval"
+        + ("." if n >= DESCRIPTIVE_BELOW else "; fewer than five runs are not tested."),
+        f"{passed} of {plural(len(runs), 'run')} passed the bar{diverged}.",
+    ]
+    if failed := selection.excluded.get(arm):
+        lines.append(f"Failed runs are excluded: {failed} of {plural(failed + len(runs), 'run')}.")
+    against = {"score": score, "bar": bar, "better": side, "word": word, "n": n, "passed": passed}
+    against |= {"mean": mean, "sd": sd if n > 1 else None, "low": low, "high": high, "p": p}
+    return against | {"diverged": lost}, lines + [text for _, text in selection.findings]
