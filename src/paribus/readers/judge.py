@@ -1,4 +1,4 @@
-"""Judging of finished runs: which runs and scores are compared, and the study that compares them."""
+"""Judging of finished runs: which runs and scores count, and the study that compares them."""
 
 from __future__ import annotations
 
