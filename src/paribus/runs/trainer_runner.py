@@ -236,7 +236,7 @@ def _checked(
         raise ParibusError(
             f"{where}: diverged_at = {at} is not the 0-based index of one of {n_steps} steps"
         )
-    with blamed(where, "use numbers for scores, seconds and items, and equal numbers of items"):
+    with blamed(where, "return numbers, and the same number of item scores for every metric"):
         if any(isinstance(value, bool | str) for value in record.scores.values()):
             raise TypeError("a score is a Boolean or a string")
         scores = {name: float(value) for name, value in record.scores.items()}

@@ -126,11 +126,11 @@ def check_values(
         at = steps[-1:] if at_step is None else at_step
         repeated += [run.source] if len(np.unique(own[steps == at])) > 1 else []
     if repeated:
-        text = f"{len(repeated)} of {n_runs} have several values of {score} at the step that counts"
+        text = f"{len(repeated)} of {n_runs} have several values of {score} at the compared step"
         text += f", such as {repeated[0]}; the last one in the file is used. Did a run restart, or"
         yield "repeated_steps", f"{text} does the file mix several kinds of rows?"
     if cut := [run.source for run in every if "cut" in run.facts]:
-        text = f"{plural(len(cut), 'file')} may be truncated, such as {cut[0]}: the last line is"
+        text = f"{plural(len(cut), 'file')} may be truncated, such as {cut[0]}: its last line is"
         text += " incomplete."
         yield "cut", text
     if at_step is not None:
@@ -143,7 +143,7 @@ def check_values(
         each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
         if early:
             each += f"; {len(early)} of {n_runs} ended before the last planned step"
-        text = f"Scores are from the last logged step: {each}. If a sampled history lacks its end,"
+        text = f"Scores are from the last logged step: {each}. If the end of a history is missing,"
         way = common_step(every, score) or "--at-step"
         yield "other_lengths", f"{text} export all of it, or pass {way}."
 

@@ -103,7 +103,7 @@ class Runs:
             own = number_runs(arm, selected.runs[label], study)
             by_trial |= {(arm, seed): run for seed, run in own.items()}
             if surplus := len(selected.runs[label]) - len(own):
-                text = f"{plural(surplus, 'run')} of {arm} excluded: the study has no such seed."
+                text = f"{plural(surplus, 'run')} of {arm} excluded (seeds not in the study)."
                 findings.append(("left_out", text))
         if missing := [trial for trial in trials if trial not in by_trial]:
             reasons = [why for _, why in self.reading.refused]
@@ -121,7 +121,7 @@ class Runs:
             end = min(spent[-1] for run in every if len(spent := spent_by(run, score, name)))
             reached = sum(not is_above for _, is_above in own)
             text = f"{reached} of {plural(len(every), 'run')} reached {score} {section.target:g} "
-            text += f"within {end:,g} {name.removesuffix(TO_TARGET)}, where the shortest run ends."
+            text += f"within {end:,g} {name.removesuffix(TO_TARGET)}, the shortest run's budget."
             findings.append(("horizon", text))
         for place, (trial, run) in enumerate(zip(trials, every, strict=True)):
             spent = {name: own[place] for name, own in needed.items()}

@@ -188,7 +188,7 @@ class EngineRunner(Runner):
         wanted = registered["repeated"] if study.resources.devices == 1 else {}
         todo = {arm: r for arm, r in wanted.items() if arm not in repeated}
         tasks = [
-            task_of(folder, "again", f"again.{arm}", f"while {arm} was trained again", arm=arm, **r)
+            task_of(folder, "again", f"again.{arm}", f"while {arm} was repeated", arm=arm, **r)
             for arm, r in todo.items()
         ]
         for (arm, repetition), answer in zip(todo.items(), self.queue.ask(tasks), strict=True):
@@ -213,8 +213,8 @@ class EngineRunner(Runner):
         if not folder.has_sealed(DATA):
             folder.seal(DATA, start.described(study, self._datasets))
         if not folder.has_timed(trials):
-            self.say("timing the arms in turn")
-            doing, timed = "while the arms were timed in turn", [list(trial) for trial in trials]
+            self.say("measuring the throughput of all arms")
+            doing, timed = "while throughput was measured", [list(trial) for trial in trials]
             raise Missing([task_of(folder, "time", "time", doing, timed=timed)])
 
     def _judge_test_text(
@@ -231,7 +231,7 @@ class EngineRunner(Runner):
             folder.seal(LEDGER, open_in_ledger(folder, study))
         tasks = []
         for arm, seed in todo:
-            name, doing = f"test.{arm}.seed-{seed}", f"on {arm}/seed-{seed}, test part"
+            name, doing = f"test.{arm}.seed-{seed}", f"on {arm}/seed-{seed}, test split"
             tasks.append(task_of(folder, "heldout", name, doing, arm=arm, seed=seed))
         if tasks:
             self.say("evaluating all trials on the test split")

@@ -158,7 +158,7 @@ class Backend(ABC):
         """Submit new jobs if all have ended, or raise ParibusError after too many attempts."""
         states = self._ask()
         if states == {} and time.monotonic() - self._submitted >= UNKNOWN_SECONDS:
-            states = {("", 0): JobState("", "ended", "gone from the queue")}
+            states = {("", 0): JobState("", "ended", "no longer in the queue")}
         if not states or any(state.phase != "ended" for state in states.values()):
             return
         if self._queue.is_over:

@@ -94,7 +94,7 @@ def _data(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Fi
         return "held", f"{n:,} identical batches"
     if alike and alike == max(both):
         return "not proven", f"first {alike:,} of {n:,} and {m:,} batches identical"
-    return difference, f"batches differ after {alike:,} of {n:,} and {m:,}"
+    return difference, f"batches differ after the first {alike:,} (of {n:,} and {m:,})"
 
 
 def _initial(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
@@ -111,7 +111,7 @@ def _environment(
 ) -> Finding:
     ours, theirs = own.environment, other.environment
     if not is_device and not (ours["packages"] and theirs["packages"]):
-        return "not proven", "not recorded: the program's interpreter lists no packages"
+        return "not proven", "not recorded, because the program's interpreter lists no packages"
     findings = [
         finding
         for name, finding in differences(ours, theirs, pair=True).items()
@@ -134,7 +134,7 @@ def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> F
     name = metric if any(metric in known for known in steps) else TRAIN_LOSS
     step, other_step = (known.get(name) for known in steps)
     if step is None or other_step is None:
-        return "not proven", f"not recorded: {metric} is read without steps"
+        return "not proven", f"not recorded, because {metric} is read without steps"
     if step == other_step:
         return "held", f"step {step:g} in both"
     state: State = "not proven" if difference == "broken" else difference

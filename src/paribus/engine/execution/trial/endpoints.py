@@ -43,7 +43,7 @@ def declarations(
     probes = [probe for probe in known_probes(study) if probe.name in first]
     observed = {probe.name: probe.metric(first[probe.name]) for probe in probes}
     by_owner = {
-        "the arms that take turns": in_turn,
+        "the throughput measurement": in_turn,
         "the held-out measures": [measure.metric for measure in all_measures()],
         "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
         "the held-out curve": [*CURVE_METRICS] if curve else [],
@@ -154,7 +154,7 @@ def _require_role(study: Study, metric: Metric, role: str) -> None:
     is_curve = metric.record == "curve"
     problems = {
         "it has no direction of improvement; use 'validation_loss'": metric.better == "neither",
-        "tasks.names = [] runs no task; remove it": metric in HEADLINE.values()
+        "tasks.names = [] disables all tasks; remove it": metric in HEADLINE.values()
         and not (tasks.names != () or tasks.standard),
         "there is no held-out curve; set evaluation.every to a number of steps": is_curve
         and evaluation.every is None,
