@@ -82,7 +82,7 @@ def _measured(run: Run, name: str) -> float | None:
 def check_values(
     arms: Arms, score: str, at_step: float | None, facts: Iterable[Fact] = ()
 ) -> Iterator[Finding]:
-    """Yield findings about the values and curves of `score` in the compared runs.
+    """Yield warnings about suspicious values and curves of `score` in the compared runs.
 
     Args:
         arms: the runs, keyed by arm.
@@ -189,7 +189,7 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
 
 
 def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
-    """Return the median of all finite scores whose names match, or NaN if none exist."""
+    """Return the median of all finite scores with matching names, or NaN without matches."""
     scores = [score for run in runs for score in run.scores.items()]
     values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
     return float(np.median(values)) if values else math.nan
