@@ -1,11 +1,12 @@
 """Build the documentation site: pages of this folder, and what the code itself knows.
 
     python docs/build.py OUT
+    python docs/build.py --write
 
-copies this folder and mkdocs.yml into OUT, puts what is generated in the place of each line
-`<!-- generated: NAME -->`, and builds OUT/site; a link that leads nowhere is an error. With
-`--pages` it stops before the site. Endpoints, parts and some functions are the engine's, so that it
-needs `pip install '.[docs,train]'`; all else is had without PyTorch.
+The first copies this folder and mkdocs.yml into OUT, puts generated text after each line
+`<!-- generated: NAME -->`, and builds OUT/site; a broken link is an error. With `--pages` it stops
+before the site. The second updates the generated text in this folder, so that the reference can be
+read in a clone; a test checks that it is up to date. Both need `pip install '.[docs,train]'`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ import yaml
 from pydantic import BaseModel
 
 DOCS = Path(__file__).parent
-MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", flags=re.MULTILINE)
+END = "<!-- end of generated text -->"
+MARK = re.compile(
+    rf"^<!-- generated: ([a-z-]+) -->$(?:\n.*?^{END}$)?", flags=re.MULTILINE | re.DOTALL
+)
+SITE_ONLY = {"notebook"}  # a clone has the notebook itself
 STUDY = re.compile(r"\]\(\.\./\.\./studies/gallery/([\w-]+)\)")  # whose card is copied beside
 PAGES = (".md", ".txt")
 LEFT_OUT = shutil.ignore_patterns("*.py", "__pycache__", ".ipynb_checkpoints", "paper")
@@ -56,6 +61,27 @@ def filled(text: str) -> str:
     """Return a page with what is generated in the place of its marks, and links to studies' cards
     as they are copied beside it."""
     return MARK.sub(lambda mark: GENERATED[mark[1]](), STUDY.sub(r"](gallery/\1.md)", text))
+
+
+def updated(text: str) -> str:
+    """Return a page of this folder with its generated text up to date."""
+
+    def generated(mark: re.Match[str]) -> str:
+        if mark[1] in SITE_ONLY:
+            return mark[0]
+        return f"<!-- generated: {mark[1]} -->\n\n{GENERATED[mark[1]]()}\n\n{END}"
+
+    return MARK.sub(generated, text)
+
+
+def generated_pages() -> list[Path]:
+    """Return the pages of this folder that contain generated text."""
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in sorted(DOCS.rglob("*.*"))
+        if path.suffix in PAGES
+    }
+    return [path for path, text in texts.items() if MARK.search(text)]
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -480,7 +506,7 @@ def _of_python(name: str, thing: Any) -> str:
     lines = [f"### `{name}`"]
     is_plain = dataclasses.is_dataclass(thing) or not isinstance(thing, type)
     if callable(thing) and is_plain:
-        lines.append(f"```python\n{name}{_signature(thing)}\n```")
+        lines.append(f"```text\n{name}{_signature(thing)}\n```")
     said = docstring_parser.parse(inspect.getdoc(thing) or "" if callable(thing) else "")
     lines.append(_markdown(said.description or ""))
     if said.params:
@@ -608,9 +634,16 @@ GENERATED: dict[str, Callable[[], str]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path, help="an empty or new folder")
+    parser.add_argument("out", type=Path, nargs="?", help="an empty or new folder")
     parser.add_argument("--pages", action="store_true", help="stop before the site")
+    parser.add_argument("--write", action="store_true", help="update this folder instead")
     asked = parser.parse_args()
+    if asked.write:
+        for path in generated_pages():
+            path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
+        return 0
+    if asked.out is None:
+        parser.error("name a folder OUT, or use --write")
     configuration = pages(asked.out)
     if asked.pages:
         return 0

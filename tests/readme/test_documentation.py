@@ -174,6 +174,12 @@ def test_the_codes_of_cautions_are_all_told():
     assert set(re.findall(r"`(\w+)`", told[1])) == {code for code, *_ in CAUTIONS}
 
 
+def test_generated_text_is_up_to_date(build):
+    for page in build.generated_pages():  # otherwise run `python docs/build.py --write`
+        text = page.read_text(encoding="utf-8")
+        assert build.updated(text) == text, page.name
+
+
 def test_the_pages_are_filled_and_listed(build, tmp_path):
     build.pages(tmp_path)
     for path in (tmp_path / "docs").rglob("*.md"):
