@@ -27,7 +27,7 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import docstring_parser
 import yaml
@@ -528,13 +528,20 @@ def _signature(thing: Callable[..., Any]) -> str:
             found.append("*")
             keyword_only = True
         stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
-        annotation = "" if one.annotation is one.empty else f": {one.annotation}"
+        annotation = "" if one.annotation is one.empty else f": {_shown_type(one.annotation)}"
         default = "" if one.default is one.empty else f" = {_shown(one.default)}"
         found.append(f"{stars}{one.name}{annotation}{default}")
     gives = inspect.signature(thing).return_annotation
     end = f") -> {gives}" if isinstance(gives, str) else ")"
     short = f"({', '.join(found)}{end}"
     return short if len(short) < 70 else "(\n    " + ",\n    ".join(found) + f",\n{end}"
+
+
+def _shown_type(annotation: Any) -> str:
+    """Return a type without the constraints of `Annotated`, whose text has addresses."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _shown(default: Any) -> str:
