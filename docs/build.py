@@ -27,7 +27,7 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args, get_type_hints
 
 import docstring_parser
 import yaml
@@ -528,7 +528,11 @@ def _signature(thing: Callable[..., Any]) -> str:
             found.append("*")
             keyword_only = True
         stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
-        annotation = "" if one.annotation is one.empty else f": {_shown_type(one.annotation)}"
+        annotation = (
+            ""
+            if one.annotation is one.empty
+            else f": {_shown_type(one.name, one.annotation, thing)}"
+        )
         default = "" if one.default is one.empty else f" = {_shown(one.default)}"
         found.append(f"{stars}{one.name}{annotation}{default}")
     gives = inspect.signature(thing).return_annotation
@@ -537,10 +541,10 @@ def _signature(thing: Callable[..., Any]) -> str:
     return short if len(short) < 70 else "(\n    " + ",\n    ".join(found) + f",\n{end}"
 
 
-def _shown_type(annotation: Any) -> str:
-    """Return a type without the constraints of `Annotated`, whose text has addresses."""
-    if get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
+def _shown_type(name: str, annotation: Any, thing: Any) -> str:
+    """Return the type of an argument; of pydantic's dataclasses without their constraints."""
+    if not isinstance(annotation, str) and isinstance(thing, type):
+        annotation = get_type_hints(thing).get(name, annotation)
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
