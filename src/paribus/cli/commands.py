@@ -139,7 +139,7 @@ def check(
         from paribus.engine.execution.start import settled_budgets
 
         loaded = settled_budgets(loaded)
-        cost = study_cost(loaded, vocabularies_of(loaded))
+        cost = study_cost(loaded, vocabularies_of(loaded, is_prepared=True))
     if json:
         print_stamped({"study": loaded.model_dump(mode="json"), "cost": cost})
         return

@@ -236,16 +236,17 @@ def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, in
     return parameters, counted_flops_per_token(setting, vocab_size, folder)
 
 
-def vocabularies_of(study: Study) -> dict[str, int | None]:
+def vocabularies_of(study: Study, is_prepared: bool = False) -> dict[str, int | None]:
     """Return the vocabulary size of each arm's tokenizer, keyed by arm.
 
-    A size is None if it depends on a download, a missing file or a custom corpus.
+    Unless the texts were prepared before, a size is None if it depends on a download, a missing
+    file or a custom corpus.
     """
-    known = cache(partial(_vocabulary, folder=study.folder))
+    known = cache(partial(_vocabulary, folder=study.folder, is_prepared=is_prepared))
     return {arm: known(study.setting(arm).data) for arm in study.arms}
 
 
-def _vocabulary(data: Data, folder: Path) -> int | None:
+def _vocabulary(data: Data, folder: Path, is_prepared: bool) -> int | None:
     from paribus.engine.data.split import Texts
     from paribus.engine.data.tokenizer import tokenizer_of
 
@@ -253,7 +254,7 @@ def _vocabulary(data: Data, folder: Path) -> int | None:
     try:
         if data.tokenizer != "character":
             return tokenizer_of(data, "", False, folder).vocab_size
-        if any(corpus in DOWNLOADED or ":" in corpus for corpus in corpora):
+        if not is_prepared and any(c in DOWNLOADED or ":" in c for c in corpora):
             return None
         return Texts.read(data, folder).tokenizer.vocab_size
     except (ParibusError, OSError):
