@@ -24,7 +24,7 @@ RUN_TOKENS = 50
 The value is that of Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). 50
 characters are about nine words, more than texts share by chance (30 to 40 in Shakespeare).
 """
-LONG_TEXT = 1 << 20  # runs; filtering them first pays from here on
+LONG_TEXT = 1 << 19  # runs; filtering them first pays from here on
 SHINGLE_CHARACTERS = 9
 NEAR_DUPLICATE_JACCARD = 0.8
 MIN_PASSAGE_CHARACTERS = 100
@@ -112,6 +112,9 @@ def found_in(runs: np.ndarray, ids: np.ndarray) -> np.ndarray:
         runs: sorted hashes from `runs_of`.
         ids: token ids or bytes.
     """
+    if len(ids) > CHUNK_TOKENS + RUN_TOKENS:
+        parts = chunks(ids, CHUNK_TOKENS, overlap=RUN_TOKENS - 1)
+        return np.concatenate([found_in(runs, part) for part in parts])
     hashes = run_hashes(ids)
     is_match = np.ones(len(hashes), bool)
     if len(hashes) > LONG_TEXT:
