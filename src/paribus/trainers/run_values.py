@@ -68,8 +68,7 @@ def sizes_of(run: Run) -> dict[str, float]:
 def _measured(run: Run, name: str) -> float | None:
     """Return a run's positive value of `name`, from a curve or a setting, or None.
 
-    The value of a curve is its mean, or its last value if it always increases, as elapsed time
-    does.
+    The value of a curve is its mean, or its last value if it always increases, like elapsed time.
     """
     value = run.facts.get(name)
     if name in run.curves:

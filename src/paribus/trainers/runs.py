@@ -183,8 +183,7 @@ def paths_of(study: Study) -> list[str]:
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
     """Return an arm's runs, keyed by study seed.
 
-    Runs without seeds are assigned the study's seeds in file order. Runs with other seeds are
-    excluded.
+    Runs without seeds are assigned the study's seeds in file order. Other seeds are excluded.
     """
     seeds = [seed_of(run, section_of(study)) for run in runs]
     absent = study.arm_facts(arm).absent

@@ -129,8 +129,7 @@ def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int
     """Return the total cross-entropy of `model` on tokens[1:] in nats, in evaluation mode.
 
     Windows of up to `seq_len` tokens do not overlap, and losses are summed in float64 in text
-    order. The result equals the loss from `predict` up to rounding. PyTorch's global generators are
-    restored.
+    order. The result equals that of `predict` up to rounding. Global generators are restored.
     """
     device, nats = next(model.parameters()).device, 0.0
     windows = windows_per_batch(seq_len, vocab_size, device)

@@ -135,9 +135,8 @@ def be_rank(rank: int, size: int, port: int, task: Task, context: Context, paren
 def machine_of(context: Context) -> dict[str, Any]:
     """Return the properties of this machine that a run depends on.
 
-    `device` is the device type, `devices` the number of devices, `memory` the free GPU memory in
-    bytes or None, `precision` the resolution of "auto", and `workers` the default number of
-    concurrent trials.
+    `device` is the device type, `devices` the number of devices, `memory` the free GPU bytes or
+    None, `precision` the resolution of "auto", and `workers` the default concurrency.
     """
     device = choose_device(context.order.settings["device"])
     return {
