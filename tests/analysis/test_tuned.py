@@ -12,6 +12,7 @@ import pytest
 from paribus.analysis import Table, analyse
 from paribus.analysis.tuning import lower_is_better, tuned_in
 from paribus.metric import Metric
+from paribus.report.cells import tuning_texts
 from paribus.results import ResultsFolder, load_results
 from paribus.runs.advance import take_look
 from paribus.statistics import best_of
@@ -43,7 +44,8 @@ def test_each_arm_gets_its_best(made):
 
 
 def caveats(study: Any, results: Any) -> dict[str, list[str]]:
-    return tuned_in(study, Table.of(results)).caveats
+    tuned = tuned_in(study, Table.of(results))
+    return {arm: texts for arm in study.arms if (texts := tuning_texts(tuned, arm))}
 
 
 def test_a_best_value_at_the_edge_is_said(small_study, tmp_path):
@@ -78,7 +80,9 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made):
     found = analysis.contrast("layernorm", "validation_loss").decided
     assert found.mean == pytest.approx(0, abs=1e-12)
     expected = [0.1 * ((x + 2) ** 2 - (x + 3) ** 2) for x in (-4, -1)]
-    assert analysis.tuned.extremes("layernorm", "baseline") == pytest.approx(expected[::-1])
+    extremes = analysis.tuned.extremes("layernorm", "baseline")
+    assert [change for _, change in extremes] == pytest.approx(expected[::-1])
+    assert [candidate[RATE] for candidate, _ in extremes] == [1e-1, 1e-4]
     curve = analysis.tuned.of("baseline")
     assert [point.chosen for point in curve] == [False, True, False, False]
     json.dumps(analysis.to_dict(), allow_nan=False)

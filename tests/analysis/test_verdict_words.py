@@ -22,10 +22,11 @@ NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.021, -0.009], strict=True))
 def verdicts_of(
     small_study: Maker, fabricate: Fabricate, deltas: list[float], **options: object
 ) -> Verdicts:
-    study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=options.pop("arms", TWO_ARMS))
+    seeds = list(range(1, len(deltas) + 1))
+    study = small_study(seeds=seeds, endpoints=[LOSS], arms=options.pop("arms", TWO_ARMS))
 
     def loss(arm: str, seed: int) -> float:
-        return 2.5 + NOISE[seed] + (0.0 if arm == "baseline" else deltas[seed - 1])
+        return 2.5 + NOISE.get(seed, 0) + (0.0 if arm == "baseline" else deltas[seed - 1])
 
     return decide(analyse(fabricate(study, loss, **options)))
 
@@ -70,12 +71,19 @@ def test_a_word_holds_with_diverged_runs_at_the_worst_finite_score(
         assert verdict.needed.pairs is None and verdict.needed.why_not
 
 
-def test_near_ties_say_that_tests_disagree(small_study, fabricate):
-    verdicts = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
-    assert (verdicts[0].word, verdicts[0].row) == ("WORSE", "3")
-    (text,) = texts(verdicts, "tests_disagree")
-    assert "= 0.156" in text
-    assert "<0.001" in rows(verdicts)["arm"].tests  # of the test that decides
+@pytest.mark.parametrize(
+    ("deltas", "word", "disagreeing"),
+    [
+        ([1.1, 1.11, 1.12, 1.13, 1.11, 1.12, 1.1, 1.13, 1.12, 30], "UNRESOLVED", 1),
+        ([1.08, 1.09, 1.12, 1.1201, 1.1202], "WORSE", 0),  # too few pairs for the bootstrap
+    ],
+)
+def test_tests_disagree_about_an_outlier(small_study, fabricate, deltas, word, disagreeing):
+    verdicts = verdicts_of(small_study, fabricate, deltas)
+    assert verdicts[0].word == word
+    warned = texts(verdicts, "tests_disagree")
+    assert len(warned) == disagreeing
+    assert all("0.002" in text for text in warned)  # exact sign flip: 2 / 2^10
 
 
 @pytest.mark.parametrize(

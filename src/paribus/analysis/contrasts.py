@@ -114,8 +114,8 @@ def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
 def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
     """Add sensitivity analyses to a family of contrasts, with Holm-adjusted p-values.
 
-    A test that cannot reject with the available number of pairs is reported, but never counts as a
-    disagreement.
+    A test that is unreliable, or cannot reject, with the available number of pairs is reported, but
+    never counts as a disagreement.
     """
     sensitivity = [_other_p(c) for c in family]
     raw = [{name: p for name, (p, _) in own.items()} for own in sensitivity]

@@ -11,7 +11,7 @@ between arms (`choice_of`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,12 +33,10 @@ from paribus.statistics import (
     redrawn_error,
     vertex_error,
 )
-from paribus.study import LEARNING_RATE, Candidate, Study, open_edges, tuning_study, values_text
+from paribus.study import LEARNING_RATE, Candidate, Study, tuning_study, values_text
 from paribus.study.study import tuning_of
 from paribus.study.tuning import VERTEX_DIGITS, Value
 from paribus.study.tuning_study import candidate_arm
-
-SIDES = {-1: "smallest", 1: "largest"}
 
 
 @dataclass(frozen=True)
@@ -74,14 +72,12 @@ class Tuned:
         points: tuning scores, ordered by arm and candidate.
         chosen: selected hyperparameters, keyed by arm. The values are those of the best candidate,
             or those at the vertex of the fitted parabola.
-        caveats: warnings about the selection, keyed by arm.
     """
 
     metric: Metric = field(repr=False)
     candidates: tuple[Candidate, ...]
     points: tuple[Point, ...]
     chosen: dict[str, Candidate] = field(default_factory=dict)
-    caveats: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, arm: str) -> list[Point]:
         """Return the tuning scores of `arm`, ordered by candidate."""
@@ -103,16 +99,17 @@ class Tuned:
         """Return the hyperparameter values to which `point` belongs."""
         return self.candidates[point.candidate - 1]
 
-    def extremes(self, arm: str, reference: str) -> tuple[float, float] | None:
-        """Return the range over candidates of the mean difference between arm and reference.
+    def extremes(self, arm: str, reference: str) -> list[tuple[Candidate, float]]:
+        """Return the smallest and largest mean difference between arm and reference.
 
-        Differences are averaged over the seeds on which neither arm diverged. Returns
-        (minimum, maximum), or None if no such seeds exist.
+        Each comes with its candidate. Differences are averaged over the seeds on which neither arm
+        diverged. Returns [] if no such seeds exist.
         """
         compared = np.vectorize(self.metric.compared, otypes=[float])
         changes = finite_means(compared(self.scores(arm)) - compared(self.scores(reference)))
-        known = changes[np.isfinite(changes)]
-        return (float(known.min()), float(known.max())) if known.size else None
+        known = [(at, float(c)) for at, c in zip(self.candidates, changes, strict=True)]
+        known = sorted((pair for pair in known if math.isfinite(pair[1])), key=lambda p: p[1])
+        return [known[0], known[-1]] if known else []
 
 
 def lower_is_better(metric: Metric, scores: np.ndarray) -> np.ndarray:
@@ -205,8 +202,7 @@ def tuned_in(study: Study, table: Table) -> Tuned:
             points.append(Point(arm, row + 1, values, float(mean), chosen=row == best))
     tuned = Tuned(metric, tuple(tuning.candidates), tuple(points))
     chosen = {arm: _chosen(study, tuned, arm) for arm in study.arms}
-    caveats = {arm: lines for arm in study.arms if (lines := list(_caveats(tuned, arm)))}
-    return replace(tuned, chosen=chosen, caveats=caveats)
+    return replace(tuned, chosen=chosen)
 
 
 def _chosen(study: Study, tuned: Tuned, arm: str) -> Candidate:
@@ -216,23 +212,6 @@ def _chosen(study: Study, tuned: Tuned, arm: str) -> Candidate:
             vertex = parabola(x, tuned.losses(arm)[rows].mean(1)).vertex
             values[str(key)] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
     return values
-
-
-def _caveats(tuned: Tuned, arm: str) -> Iterator[str]:
-    """Yield warnings about the selected hyperparameters of `arm`."""
-    best = tuned.best(arm)
-    values = tuned.values_of(best)
-    if lost := best.n_diverged:
-        yield (
-            f"every candidate diverged on at least one tuning seed; the best one diverged on "
-            f"{lost} of {len(best.values)}"
-        )
-    outermost = [
-        f"the {SIDES[side]} value tried ({values_text({key: values[key]})})"
-        for key, side in open_edges(tuned.candidates, values)
-    ]
-    if outermost:
-        yield f"the best is {' and '.join(outermost)}, so a better one may lie beyond"
 
 
 def tuning_record(study: Study, results: Results) -> dict[str, Any]:

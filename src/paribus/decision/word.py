@@ -51,8 +51,8 @@ class Line(NamedTuple):
 JUDGED = (
     Line(
         "UNRESOLVED",
-        "the arm is shown to cause instability, but its runs that survive are significantly "
-        "better or it diverges in fewer runs; or to cure instability, but they are significantly "
+        "the arm is shown to cause instability, but its runs that survive are shown to be "
+        "better or it diverges in fewer runs; or to cure instability, but they are shown to be "
         "worse or it diverges in more runs",
         (
             {"fix": ("harm",), "quality": ("Q+",)},
@@ -63,9 +63,9 @@ JUDGED = (
     ),
     Line("WORSE", "the arm is shown to cause instability", ({"fix": ("harm",)},)),
     Line("BETTER", "the arm is shown to cure instability", ({"fix": ("fix",)},)),
-    Line("WORSE", "significantly worse, and not inside the margin", ({"quality": ("Q-",)},)),
+    Line("WORSE", "shown to be worse, and not inside the margin", ({"quality": ("Q-",)},)),
     Line("SAME", "inside the margin, significant or not", ({"quality": ("Q0",)},)),
-    Line("BETTER", "significantly better, and not inside the margin", ({"quality": ("Q+",)},)),
+    Line("BETTER", "shown to be better, and not inside the margin", ({"quality": ("Q+",)},)),
     Line("UNRESOLVED", "anything else"),
 )
 TRUTH = (Line("INVALID", CANNOT.when), Line("DESCRIPTIVE", TOO_FEW.when), *JUDGED)

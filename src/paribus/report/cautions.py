@@ -1,13 +1,16 @@
-"""Cautions: warnings about a verdict, each with a code, a severity and a condition.
+"""Cautions: warnings about a verdict. `cautions.toml` has their codes, severities and sentences.
 
-A condition is a generator of sentences, empty if the caution does not apply. The terminal card
+A condition is a generator of values for a sentence, empty if the caution does not apply. The card
 shows only the most severe caution of a study; the page and `--verbose` show all.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
@@ -17,24 +20,18 @@ from paribus.decision.evidence import gather, quality_shown
 from paribus.decision.reach import least_events_p
 from paribus.decision.verdict import is_of_text
 from paribus.errors import one_line
-from paribus.report.cells import TESTS, change_text, join_some, key_text
+from paribus.report.cells import TESTS, change_text, key_text, tuning_texts
+from paribus.report.sentences import filled, join, sentence
 from paribus.statistics import DESCRIPTIVE_BELOW, skewness
-from paribus.study import Study
+from paribus.study import Candidate, Study, values_text
 
-MOST_SEEDS = 3  # that a caution names
+MOST_NAMED = 3  # arms or settings in a caution
+MANY_LOST = 0.25  # of all trials: with more diverged, a caution says so
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
 # Findings that the card states below its rows.
 READING = ("arms_differ", "horizon", "may_pair")
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
-# What a control that is not proven means.
-NOT_PROVEN = {
-    "held-out text": "The held-out text may overlap with the training text",
-    "budget": "Budgets are not proven to be equal",
-    "initial values": "Initial values are not proven to differ between seeds",
-    "steps": "Scores are not proven to be from the same step",
-    "software": "An arm and its reference were trained on different machines or software",
-}
 
 
 @dataclass(frozen=True)
@@ -86,232 +83,179 @@ class Context:
         return self.analysis.study.inference.alpha
 
 
-Condition = Callable[[Context], Iterator[str]]
-# Code, severity, whether it is about contrasts that can be judged only, and the sentences; of equal
-# severity in the order of this file.
-CAUTIONS: list[tuple[str, int, bool, Condition]] = []
+Values = Iterator[dict[str, Any]]
 
 
-def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condition], None]:
-    """Return a decorator that registers a function as the condition of a caution.
-
-    Args:
-        judged: whether to skip contrasts whose verdict is INVALID.
-    """
-    return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
-
-
-@caution("edited", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
+def _edited(c: Context) -> Values:
     if c.analysis.edited:
-        keys = numbers.some(c.analysis.edited, MOST_SEEDS)
-        yield f"Edited after registration (this report uses the registered values): {keys}."
+        yield {"keys": c.analysis.edited}
 
 
-@caution("excluded", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
+def _many_diverged(c: Context) -> Values:
+    events = c.analysis.events.values()
+    lost = sum(event.diverged for event in events)
+    is_compared = any(contrast.decided for contrast in c.analysis.contrasts)
+    if is_compared and lost > MANY_LOST * len(events):
+        yield {"lost": lost, "total": len(events), "paired": c.analysis.study.is_paired}
+
+
+def _excluded(c: Context) -> Values:
     failed = {arm: c.analysis.excluded.get(arm, 0) for arm in c.pair}
     runs = {arm: n + len(c.analysis.seeds_of(arm)) for arm, n in failed.items()}
-    if not any(failed.values()):
-        return
-    text = " and ".join(
-        f"{n} of {numbers.plural(runs[arm], 'run')} of {c.called[arm]}" for arm, n in failed.items()
-    )
-    is_equal = len({n / max(runs[arm], 1) for arm, n in failed.items()}) == 1
-    effect = "" if is_equal else " The arm itself may cause failures."
-    yield f"Failed runs are excluded: {text}.{effect}"
+    if any(failed.values()):
+        shares = {n / max(runs[arm], 1) for arm, n in failed.items()}
+        counts = [(n, runs[arm], c.called[arm]) for arm, n in failed.items()]
+        yield {"counts": counts, "is_equal": len(shares) == 1}
 
 
-def extension_text(study: Study) -> str:
-    """Describe a second stage: its sample size, the combination method and the error rate."""
-    first, second = study.stages
-    return (
-        f"A second stage of {second} seeds was registered after the first stage of {first} seeds. "
-        "Both are combined by the inverse-normal method with weights fixed before the first stage "
-        "(Lehmacher and Wassmer 1999). If the first stage was also tested by itself, the total "
-        f"false-positive rate exceeds {study.inference.alpha:g} (8.3% for two equal stages at 5%)."
-    )
-
-
-@caution("two_stages", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
+def _two_stages(c: Context) -> Values:
     if c.contrast.sampling and c.contrast.sampling.stage_seeds is not None:
-        yield extension_text(c.analysis.study)
+        yield {"text": extension_text(c.analysis.study)}
 
 
-@caution("unequal", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
-    if (runs := c.analysis.runs) is None:
-        return
-    yield from (text for code, text in runs.notes if code not in (*READING, *MINOR))
-    if runs.refused:
-        files = numbers.plural(runs.files, "file")
-        yield _example(f"{len(runs.refused)} of {files} could not be read", runs.refused)
+def _unequal(c: Context) -> Values:
+    if c.analysis.runs:
+        codes = (*READING, *MINOR)
+        yield from ({"text": text} for code, text in c.analysis.runs.notes if code not in codes)
 
 
-@caution("exploratory", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
+def _refused(c: Context) -> Values:
+    if c.analysis.runs and c.analysis.runs.refused:
+        yield _files(c, c.analysis.runs.refused)
+
+
+def _exploratory(c: Context) -> Values:
     if c.analysis.runs and c.analysis.runs.exploratory:
-        yield f"Exploratory: {c.analysis.runs.exploratory}."
+        yield {"why": c.analysis.runs.exploratory}
 
 
-@caution("diverged", 3)
-def _(c: Context) -> Iterator[str]:
+def _diverged(c: Context) -> Values:
     counted, stability = c.contrast.counting_diverged, c.analysis.stability(c.contrast.arm)
     if counted is None or stability is None or c.verdict.evidence.state.fix != "unshown":
         return
-    if quality_shown(c.contrast, c.alpha) == "Q?":
-        return
-    rates = stability.diverged
-    holds = "does not hold" if c.verdict.evidence.state.quality == "Q?" else "holds"
-    yield (
-        f"{rates.treatment_events} of {rates.n_treatment} runs of {c.arm} and "
-        f"{rates.baseline_events} of {rates.n_baseline} of {c.base} diverged and are excluded from "
-        "the change. With diverged runs set to the worst finite score, the change is "
-        f"{change_text(counted)}, Holm p {numbers.p_equals(counted.holm_p)}: the result {holds}."
-    )
+    if quality_shown(c.contrast, c.alpha) != "Q?":
+        yield {
+            "rates": stability.diverged,
+            "arm": c.arm,
+            "base": c.base,
+            "change": change_text(counted),
+            "p": counted.holm_p,
+            "holds": c.verdict.evidence.state.quality != "Q?",
+        }
 
 
-@caution("runs", 2, judged=False)
-def _(c: Context) -> Iterator[str]:
-    runs = c.analysis.runs
-    if runs is None:
-        return
-    files = numbers.plural(runs.files, "file")
-    yield from (text for code, text in runs.notes if code in MINOR)
-    if runs.copies:
-        such = f" ({' and '.join(runs.copy_of)})" if runs.copy_of else ""
-        copies = numbers.plural(runs.copies, "run")
-        yield f"Excluded as duplicates: {copies} with the same values as another run{such}."
-    if runs.skipped:
-        yield _example(f"{len(runs.skipped)} of {files} have an unknown format", runs.skipped)
+def _notes(c: Context) -> Values:
+    notes = c.analysis.runs.notes if c.analysis.runs else []
+    yield from ({"text": text} for code, text in notes if code in MINOR)
 
 
-def _example(words: str, files: Sequence[Sequence[str]]) -> str:
+def _copies(c: Context) -> Values:
+    if c.analysis.runs and c.analysis.runs.copies:
+        yield {"copies": c.analysis.runs.copies, "example": c.analysis.runs.copy_of}
+
+
+def _skipped(c: Context) -> Values:
+    if c.analysis.runs and c.analysis.runs.skipped:
+        yield _files(c, c.analysis.runs.skipped)
+
+
+def _files(c: Context, files: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return values for a caution about files: their number, and the first with its reason."""
     path, why = files[0]
-    reason = why.removeprefix(path).lstrip(":, ").rstrip(".")
-    return f"{words}, such as {path}: {reason}" + ("" if reason.endswith("?") else ".")
+    reason = why.removeprefix(path).lstrip(":, ").partition("; ")[0].rstrip(".?")
+    total = c.analysis.runs.files if c.analysis.runs else 0
+    return {"n": len(files), "total": total, "path": path, "reason": reason}
 
 
-@caution("not_proven", 2, judged=False)
-def _(c: Context) -> Iterator[str]:
+def _not_proven(c: Context) -> Values:
     for control in c.analysis.controls:
-        if (control.arm, control.state) != (c.contrast.arm, "not proven"):
-            continue
         unknown = control.detail.startswith("not recorded") and " against " not in control.detail
-        if control.name in NOT_PROVEN and not unknown:
-            yield f"{NOT_PROVEN[control.name]}: {control.detail}."
+        is_of_arm = (control.arm, control.state) == (c.contrast.arm, "not proven")
+        if is_of_arm and not unknown:
+            yield {"control": control.name, "detail": control.detail}
 
 
-@caution("lack_of_fit", 2)
-def _(c: Context) -> Iterator[str]:
+def _lack_of_fit(c: Context) -> Values:
     contrast = c.wider.contrast(c.contrast.arm, c.contrast.metric)
     says, word = contrast.decided, word_of(gather(c.wider, contrast))
     if says is not None and word != c.verdict.word:
-        interval = contrast.declared.span_text(says.interval.low, says.interval.high)
-        yield (
-            "The registered standard error excludes the tuning curve's lack of fit. With it, the "
-            f"{numbers.level(1 - says.interval.level)} interval is {interval}, and the verdict "
-            f"would be {word}."
-        )
+        span = contrast.declared.span_text(says.interval.low, says.interval.high)
+        level = numbers.level(1 - says.interval.level)
+        yield {"level": level, "interval": span, "word": word}
 
 
-@caution("tuning", 2)
-def _(c: Context) -> Iterator[str]:
-    tuned = c.analysis.tuned
-    if tuned is None:
+def _tuning(c: Context) -> Values:
+    for arm in c.pair[::-1] if c.analysis.tuned else ():
+        texts = tuning_texts(c.analysis.tuned, arm) if c.analysis.tuned else []
+        yield from ({"arm": c.called[arm], "text": text} for text in texts)
+
+
+def _rates(c: Context) -> Values:
+    if (tuned := c.analysis.tuned) is None:
         return
-    for arm in c.pair[::-1]:
-        yield from (f"Tuning of {c.called[arm]}: {line}." for line in tuned.caveats.get(arm, []))
     changes = {}
     for arm, reference in c.analysis.study.contrasts:  # one sentence for all arms
         extremes = tuned.extremes(arm, reference)
-        if extremes is not None and extremes[0] < 0 < extremes[1]:
-            low, high = map(tuned.metric.change_text, extremes)
-            changes[arm] = f"{low} to {high} ({c.called[arm]})"
+        if extremes and extremes[0][1] < 0 < extremes[1][1]:
+            ends = [(tuned.metric.change_text(change), _values(at)) for at, change in extremes]
+            changes[arm] = (c.called[arm], *ends)
     if c.contrast.arm in changes:
         keys = list(map(key_text, tuned.candidates[0]))
-        shared = f"{keys[0]}s" if len(keys) == 1 else "settings"
-        ranges = numbers.some(list(changes.values()), MOST_SEEDS)
-        yield f"At equal {shared}, the sign of the change depends on their value: {ranges}."
+        shared = keys[0] if len(keys) == 1 else "setting"
+        yield {"key": shared, "arms": list(changes.values())[:MOST_NAMED], "n": len(changes)}
 
 
-@caution("choice", 2)
-def _(c: Context) -> Iterator[str]:
+def _values(candidate: Candidate) -> str:
+    """Format a candidate's values, without the key if there is only one."""
+    text = values_text(candidate)
+    return text.partition(" ")[2] if len(candidate) == 1 else text
+
+
+def _choice(c: Context) -> Values:
     choice, tuning = c.contrast.choice, c.analysis.study.tuning
-    if choice is None or tuning is None or (choice.included and choice.how == "vertex"):
-        return
-    keys = " and ".join(map(key_text, tuning.keys))
-    if choice.included:
-        yield (
-            f"Each arm uses the best {keys} tried, because no curve could be fitted. The error of "
-            "this selection is estimated by resampling tuning seeds and may be too small."
-        )
-    else:
-        why = choice.why_not or "the study treats it as fixed"
-        yield f"The standard error excludes the selection of {keys}: {why}."
+    if choice and tuning and not (choice.included and choice.how == "vertex"):
+        keys = list(map(key_text, tuning.keys))
+        why = choice.why_not or "the study says that it is fixed"
+        yield {"keys": keys, "why": "" if choice.included else why}
 
 
-@caution("tests_disagree", 2)
-def _(c: Context) -> Iterator[str]:
+def _tests_disagree(c: Context) -> Values:
     says = c.contrast.decided
-    disagreeing = [
-        f"{check.test} (Holm p {numbers.p_equals(check.holm_p)})"
-        for check in c.contrast.checks
-        if check.disagrees
-    ]
-    if says is None or not c.contrast.tested or not disagreeing or c.contrast.equivalent(c.alpha):
-        return
-    yield (
-        f"Other tests disagree: {' and '.join(disagreeing)}. The {TESTS[says.test]} was registered "
-        f"and decides (Holm p {numbers.p_equals(c.contrast.holm_p)})."
-    )
+    others = [(check.test, check.holm_p) for check in c.contrast.checks if check.disagrees]
+    if says and c.contrast.tested and others and not c.contrast.equivalent(c.alpha):
+        yield {"others": others, "test": TESTS[says.test], "p": c.contrast.holm_p}
 
 
-@caution("skewed", 2)
-def _(c: Context) -> Iterator[str]:
+def _skewed(c: Context) -> Values:
     is_look = c.contrast.sampling is not None and c.contrast.sampling.look
     if not is_look or c.contrast.by_run is None or not c.contrast.significant(c.alpha):
         return
     skew, error = skewness([pair.delta for pair in c.contrast.by_run.pairs])
     if abs(skew) > SKEWED * error:
-        yield (
-            f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "
-            "interim analyses assume normal differences; strong skew inflates the false-positive "
-            "rate."
-        )
+        yield {"skewness": numbers.signed(skew, 1)}
 
 
-@caution("resolution", 2)
-def _(c: Context) -> Iterator[str]:
+def _resolution(c: Context) -> Values:
     says = c.contrast.decided
     if says is not None and says.constant and says.mean != 0:
-        yield (
-            "All differences are equal, so their spread is below the resolution of the "
-            "measurement. The p-value is the smallest that this resolution allows."
-        )
+        yield {}
 
 
-@caution("never_reached", 2)
-def _(c: Context) -> Iterator[str]:
+def _never_reached(c: Context) -> Values:
     if any(c.contrast.censored):
-        ours, theirs = c.contrast.censored
-        yield (
-            f"{c.arm} did not reach the target in {ours} of {len(c.contrast.seeds)} seeds, and "
-            f"{c.base} in {theirs}, within the smaller budget of each pair. The verdict therefore "
-            "cannot be SAME."
-        )
+        yield {
+            "arm": c.arm,
+            "base": c.base,
+            "counts": c.contrast.censored,
+            "n": len(c.contrast.seeds),
+        }
 
 
-@caution("these_items", 2)
-def _(c: Context) -> Iterator[str]:
+def _these_items(c: Context) -> Values:
     says = c.contrast.decided
     if c.contrast.items_why_not and says is not None:
         target = c.contrast.target or "these items"
-        yield (
-            f"Items cannot be paired, because {c.contrast.items_why_not}. The {TESTS[says.test]} "
-            f"on seed means decides, and the verdict applies to {target}, not to new items."
-        )
+        yield {"why": c.contrast.items_why_not, "test": TESTS[says.test], "target": target}
 
 
 def may_be_small(verdict: Verdict) -> bool:
@@ -321,9 +265,8 @@ def may_be_small(verdict: Verdict) -> bool:
     return min(abs(verdict.low), abs(verdict.high)) < verdict.margin
 
 
-@caution("could_miss", 1)
-def _(c: Context) -> Iterator[str]:
-    smallest, stated = c.contrast.smallest_effect or 0.0, c.contrast.declared.stated_text
+def _could_miss(c: Context) -> Values:
+    smallest, metric = c.contrast.smallest_effect or 0.0, c.contrast.declared
     detectable: dict[str, float] = {}
     for contrast in c.analysis.contrasts:
         says = contrast.decided
@@ -332,39 +275,29 @@ def _(c: Context) -> Iterator[str]:
         if says.detectable > smallest > 0 and not contrast.significant(c.alpha):
             detectable[contrast.arm] = says.detectable
     if c.contrast.arm in detectable:  # one sentence for all arms
-        yield (
-            f"With {c.analysis.study.inference.power:.0%} power this study detects a change of "
-            f"{stated(max(detectable.values()))}; the smallest effect worth detecting, "
-            f"{stated(smallest)}, may have been missed."
-        )
+        ends = map(metric.size_text, (min(detectable.values()), max(detectable.values())))
+        unit = metric.change_unit if metric.is_share or metric.scale == "log" else ""
+        yield {
+            "power": c.analysis.study.inference.power,
+            "sizes": list(dict.fromkeys(ends)),
+            "unit": unit,
+            "smallest": metric.stated_text(smallest),
+        }
 
 
-@caution("reused", 1)
-def _(c: Context) -> Iterator[str]:
+def _reused(c: Context) -> Values:
     reuse = c.analysis.reuse
-    if reuse is None or reuse.first is None or not is_of_text(c.contrast.metric):
-        return
-    also = f", and used earlier for validation by {reuse.validated}" if reuse.validated else ""
-    yield (
-        f"The test text was opened for {numbers.plural(reuse.opened_for, 'study', 'studies')}"
-        f"{also}; the first was '{reuse.first.study}' on {reuse.first.time[:10]}. Primary tests "
-        f"on this text so far: {reuse.tests} (see p_over_studies in verdict.json)."
-    )
+    if reuse is not None and reuse.first is not None and is_of_text(c.contrast.metric):
+        yield {"reuse": reuse, "date": reuse.first.time[:10]}
 
 
-@caution("pairs_assumed", 1, judged=False)
-def _(c: Context) -> Iterator[str]:
+def _pairs_assumed(c: Context) -> Values:
     study = c.analysis.study
     if c.analysis.runs and study.is_paired:
-        seed = (study.model_extra or {}).get("runs", {}).get("seed", "seed")
-        yield (
-            f"Runs with the same {seed} are assumed to share data and initial values, which is not "
-            "recorded."
-        )
+        yield {"seed": (study.model_extra or {}).get("runs", {}).get("seed", "seed")}
 
 
-@caution("not_tuned", 1)
-def _(c: Context) -> Iterator[str]:
+def _not_tuned(c: Context) -> Values:
     study = c.analysis.study
     set_on_purpose = [
         *(study.tuning.keys if study.tuning else ()),
@@ -372,7 +305,31 @@ def _(c: Context) -> Iterator[str]:
     ]
     rate = study.arm_facts(c.contrast.arm).learning_rate
     if rate is not None and not any("learning_rate" in key for key in set_on_purpose):
-        yield f"The learning rate, {numbers.compact(rate)}, was not tuned."
+        yield {"rate": numbers.compact(rate)}
+
+
+class Kind(NamedTuple):
+    """A kind of caution.
+
+    Attributes:
+        severity: from 1 to 3 (most severe).
+        condition: yields values for the sentence.
+        text: Jinja template of the sentence.
+        judged: whether to skip contrasts whose verdict is INVALID.
+    """
+
+    code: str
+    severity: int
+    condition: Callable[[Context], Values]
+    text: str
+    judged: bool = True
+
+
+_FILE = Path(__file__).with_name("cautions.toml")
+CAUTIONS = tuple(
+    Kind(**row | {"condition": globals()[f"_{row['condition']}"]})
+    for row in tomllib.loads(_FILE.read_text(encoding="utf-8"))["cautions"]
+)
 
 
 def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
@@ -382,10 +339,12 @@ def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
         context = Context(analysis, contrast, verdict, wider)
         cautions = [
-            Caution(code, severity, one_line(text))  # it may quote files and their names
-            for code, severity, judged, sentences in CAUTIONS
-            if not (judged and verdict.evidence.invalid)
-            for text in sentences(context)
+            # The values may quote files and their names.
+            Caution(kind.code, kind.severity, one_line(text))
+            for kind in CAUTIONS
+            if not (kind.judged and verdict.evidence.invalid)
+            for values in kind.condition(context)
+            if (text := filled(kind.text, values))
         ]
         each.append(tuple(sorted(cautions, key=lambda caution: -caution.severity)))
     return each
@@ -394,55 +353,39 @@ def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
 def shown_cautions(verdicts: Verdicts, every: Sequence[tuple[Caution, ...]]) -> Iterator[Caution]:
     """Yield unique cautions, most severe first.
 
-    A caution that applies to some of the arms is prefixed with their titles.
+    A caution that applies to some of the arms or endpoints is prefixed with their titles.
     """
     analysis, called = verdicts.analysis, verdicts.analysis.study.called
-    arms: dict[Caution, list[str]] = {}
+    owners: dict[Caution, list[Verdict]] = {}
     for verdict, cautions in zip(verdicts, every, strict=True):
         # What an unfinished study lacks stands on its own line.
         invalid = "" if analysis.missing else invalid_text(analysis, verdict)
         for caution in (Caution("invalid", 3, invalid), *cautions):
             if caution.text:
-                arms.setdefault(caution, []).append(called[verdict.arm])
-    order = ["invalid", *(code for code, *_ in CAUTIONS)]
-    for caution in sorted(arms, key=lambda c: (-c.severity, order.index(c.code))):
-        named = list(dict.fromkeys(arms[caution]))
-        is_of_all = len(named) == len(analysis.study.contrasts)
-        if is_of_all or any(arm in caution.text for arm in called.values()):
-            yield caution
-        else:
-            yield replace(caution, text=f"{join_some(named)}: {caution.text}")
+                owners.setdefault(caution, []).append(verdict)
+    order = ["invalid", *(kind.code for kind in CAUTIONS)]
+    for caution in sorted(owners, key=lambda c: (-c.severity, order.index(c.code))):
+        arms = list(dict.fromkeys(called[v.arm] for v in owners[caution]))
+        labels = list(dict.fromkeys(v.label for v in owners[caution]))
+        subjects = []
+        is_of_all = len(arms) == len(analysis.study.contrasts)
+        if not (is_of_all or any(arm in caution.text for arm in called.values())):
+            subjects.append(join(arms, MOST_NAMED))
+        if len(labels) < len(analysis.study.judged):
+            subjects.append(join(labels))
+        yield replace(caution, text=": ".join([", ".join(subjects), caution.text]).lstrip(": "))
 
 
-# Why no number of runs would resolve a verdict, by the code of `decision.Needed`, where it names
-# nothing else that would.
-NO_NUMBER: dict[str, str] = {
-    "more_harm": "more runs would show harm at these rates",
-    "survivors_disagree": "surviving and diverged runs disagree",
-    "events_disagree": "divergence and spikes disagree",
-    "no_cure": "more seeds would not show a lower divergence rate",
-    "not_with_runs": "more runs would not resolve this",
-    "not_compared": "not compared",
-    "constant": "no variation between seeds",
-}
-
-
-# What would resolve a verdict besides more seeds, by its code.
-INSTEAD: dict[str, str] = {
-    "seeds": "more seeds",
-    "tuning_seeds": "more tuning seeds",
-    "grid": "a finer grid around the optimum",
-    "items": "more {items}",
-    "survivors": "trials that do not diverge",
-    "budget": "a larger budget",
-    "margin": "a margin",
-}
+def extension_text(study: Study) -> str:
+    """Describe a second stage: its sample size, the combination method and the error rate."""
+    first, second = study.stages
+    return sentence("two_stages", first=first, second=second, alpha=study.inference.alpha)
 
 
 def instead_text(analysis: Analysis, verdict: Verdict) -> str:
     """Name what would resolve a verdict apart from more seeds, such as `more questions`."""
     items = analysis.contrast(verdict.arm, verdict.metric).items_about.rpartition(" ")[2]
-    return INSTEAD.get(verdict.needed.instead, "").format(items=items)
+    return sentence("instead", code=verdict.needed.instead, items=items)
 
 
 def needs_text(analysis: Analysis, verdict: Verdict) -> str:
@@ -450,23 +393,22 @@ def needs_text(analysis: Analysis, verdict: Verdict) -> str:
 
     If nothing would, the reason is returned, or "" if none is known.
     """
-    needed, instead = verdict.needed, instead_text(analysis, verdict)
     runs = "seeds" if analysis.study.is_paired else "runs per arm"
-    if needed.why_not == "no_margin":  # more runs may show a change, and a margin its absence
-        return f"more {runs}, or {instead}"
-    number = f"~{needed.pairs:,} {runs}" if needed.pairs else ""
-    return ", or ".join(filter(None, (number, instead))) or NO_NUMBER.get(needed.why_not, "")
+    needed, instead = verdict.needed, instead_text(analysis, verdict)
+    return sentence("needs", pairs=needed.pairs, runs=runs, instead=instead, why_not=needed.why_not)
 
 
 def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
     """Return the reason why a verdict is INVALID, or "" if it is valid."""
-    code, contrast = verdict.evidence.invalid, analysis.contrast(verdict.arm, verdict.metric)
-    if code == "missing":
-        return f"trials are missing: {numbers.some(analysis.missing_of(contrast))}"
-    if code == "broken":
-        control = analysis.broken(verdict.arm)[0]
-        return f"{control.name}: {control.detail}"
-    return {"unregistered": analysis.unregistered, "untested": analysis.untested}.get(code, "")
+    contrast = analysis.contrast(verdict.arm, verdict.metric)
+    return sentence(
+        "invalid",
+        code=verdict.evidence.invalid,
+        missing=analysis.missing_of(contrast),
+        control=next(iter(analysis.broken(verdict.arm)), None),
+        unregistered=analysis.unregistered,
+        untested=analysis.untested,
+    )
 
 
 def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
@@ -480,32 +422,19 @@ def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
     return next(filter(None, texts), interaction.why_not)
 
 
-# Why a row of the rule cannot decide, by the code of `decision.reach.dead_rows`.
-DEAD: dict[str, str] = {
-    "few_seeds": "{seeds} cannot be tested (at least {least} are needed)",
-    "no_events": "{n} seeds cannot show that an arm cures or causes instability (the exact p of "
-    "{contrasts} is at least {p:.3g})",
-    "no_limit": "no cost has a limit",
-    "no_benefit": "no benefit is specified",
-    "no_other_endpoint": "no other endpoint is primary",
-}
-
-
 def unreachable_text(study: Study) -> list[str]:
     """Return a line for each outcome of the decision rule that cannot occur in this study."""
-    n = len(study.seeds)
-    values = {
-        "n": n,
-        "seeds": numbers.plural(n, "seed"),
-        "least": DESCRIPTIVE_BELOW,
-        "contrasts": numbers.plural(len(study.contrasts), "contrast"),
-        "p": least_events_p(study) or 0.0,
-    }
-    texts = {code: text.format(**values) for code, text in DEAD.items()}
-    rule, lines = find_rule(study).name, []
-    for name, claim, reasons in unreachable(study):
-        subject = f"the rule {name} cannot adopt any arm"
-        subject = subject if claim == "adopted" else f"{name} cannot be {claim}"
-        why = "; ".join(texts[code] for code in reasons) or f"the rule {rule} has no such outcome"
-        lines.append(f"{subject}: {why}")
-    return lines
+    return [
+        sentence(
+            "unreachable",
+            name=name,
+            claim=claim,
+            reasons=reasons,
+            rule=find_rule(study).name,
+            n=len(study.seeds),
+            least=DESCRIPTIVE_BELOW,
+            contrasts=numbers.plural(len(study.contrasts), "contrast"),
+            p=least_events_p(study) or 0.0,
+        )
+        for name, claim, reasons in unreachable(study)
+    ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Interacting
+from paribus.analysis import Analysis, Contrast, Interacting, Tuned
 from paribus.decision.evidence import cost_of
-from paribus.study import Study
+from paribus.report.sentences import sentence
+from paribus.study import Study, open_edges, values_text
 
 # What `Decided.test` is called.
 TESTS = {
@@ -17,20 +16,9 @@ TESTS = {
     "crossed_bootstrap": "crossed bootstrap over seeds and items",
 }
 IDENTICAL = "0 (identical to rounding)"
-MOST_NAMED = 3  # arms in a sentence
 MOST_DIGITS = 12  # of a change that is too small for the digits of its metric
 UNEQUAL = 0.05  # of a cost: an arm whose cost differs by less is as costly as its reference
-
-
-def join(words: Sequence[str]) -> str:
-    """Join words with commas and a final "and": `a, b and c`."""
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
-
-
-def join_some(arms: Sequence[str]) -> str:
-    """Join the first arm titles and count the rest: `a, b, c and 2 more`."""
-    rest = len(arms) - MOST_NAMED
-    return join([*arms[:MOST_NAMED], f"{rest} more"] if rest > 0 else arms)
+SIDES = {-1: "smallest", 1: "largest"}
 
 
 def key_text(key: str) -> str:
@@ -57,17 +45,25 @@ def change_text(contrast: Contrast) -> str:
     return contrast.declared.delta_text(says.mean, low, high, digits)
 
 
+def p_text(p: float | None, holm_p: float | None, name: str = "p") -> str:
+    """Format a p-value, followed by the Holm-adjusted one if it differs; "" if untested."""
+    text, holm = numbers.p_value(p), numbers.p_value(holm_p)
+    holm = f", Holm {holm}" if holm != text else ""
+    return f"{name} {text}{holm}" if text else ""
+
+
 def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
     """Format an equivalence result as `inside ±0.02`, or `90% interval inside ±0.02`.
 
     The level is given if only the narrower interval, that of two one-sided tests, is inside.
     """
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
-    inside = f"inside ±{contrast.declared.stated_text(endpoint.margin or 0)}"
     says = contrast.decided
-    if says is None or says.margin is None or says.interval.inside(says.margin):
-        return inside
-    return f"{numbers.level(2 * study.inference.alpha)} interval {inside}"
+    is_shown = says is None or says.margin is None or says.interval.inside(says.margin)
+    level = "" if is_shown else numbers.level(2 * study.inference.alpha)
+    return sentence(
+        "inside", margin=contrast.declared.stated_text(endpoint.margin or 0), level=level
+    )
 
 
 def size_text(analysis: Analysis, arm: str) -> str:
@@ -81,11 +77,10 @@ def size_text(analysis: Analysis, arm: str) -> str:
         "training FLOPs": cost.more_flops,
         "memory": max(cost.more_memory or 0.0, 0.0),
     }
-    return ", ".join(
-        f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {noun}"
-        for noun, share in shares.items()
-        if share is not None and abs(share) >= UNEQUAL
-    )
+    unequal = {
+        noun: share for noun, share in shares.items() if share is not None and abs(share) >= UNEQUAL
+    }
+    return sentence("sizes", shares=unequal)
 
 
 def speed_text(analysis: Analysis, arm: str) -> str:
@@ -98,37 +93,37 @@ def speed_text(analysis: Analysis, arm: str) -> str:
     is_measured = cost.in_turn or analysis.runs is not None
     if cost.throughput is None or not is_measured or abs(cost.throughput.mean) < UNEQUAL:
         return ""
-    lost, ends = cost.throughput.mean, cost.throughput.interval
-    if ends.low <= 0 <= ends.high:
-        return ""
-    return f"{abs(lost):.0%} {'slower' if lost > 0 else 'faster'}"
+    ends = cost.throughput.interval
+    return "" if ends.low <= 0 <= ends.high else sentence("speed", share=cost.throughput.mean)
 
 
 def divergence_text(analysis: Analysis, arm: str) -> str:
     """Format divergence counts: `diverged in 5 of 5 seeds against 0 of 5`; "" if all are zero."""
     stability = analysis.stability(arm)
-    if stability is None:
+    rates = stability.diverged if stability else None
+    if rates is None or not rates.treatment_events + rates.baseline_events:
         return ""
-    rates = stability.diverged
-    if not rates.treatment_events + rates.baseline_events:
-        return ""
-    seeds = "seeds" if analysis.study.is_paired else "runs"
-    return (
-        f"diverged in {rates.treatment_events} of {rates.n_treatment} {seeds} against "
-        f"{rates.baseline_events} of {rates.n_baseline}"
-    )
+    return sentence("diverged", rates=rates, runs="seeds" if analysis.study.is_paired else "runs")
 
 
 def loss_text(contrast: Contrast) -> str:
-    """Format an endpoint that got worse: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
-    p = numbers.p_value(contrast.holm_p)
-    return f"{contrast.declared.label} ({change_text(contrast)}, p {p})"
+    """Format an endpoint that got worse: `accuracy (-0.10 [-0.12, -0.08], p 0.010, Holm 0.021)`."""
+    return sentence(
+        "loss",
+        label=contrast.declared.label,
+        change=change_text(contrast),
+        tests=p_text(contrast.p, contrast.holm_p),
+    )
 
 
-def missing_text(analysis: Analysis) -> str:
-    """List the missing trials of an unfinished study, or return "" if it is finished."""
-    total, missing = analysis.n_trials, len(analysis.missing)
-    if not missing:
-        return ""
-    some = numbers.some(analysis.missing)
-    return f"{total - missing} of {total} trials are finished; missing: {some}."
+def tuning_texts(tuned: Tuned, arm: str) -> list[str]:
+    """Return warnings about the choice of an arm's tuned values."""
+    best = tuned.best(arm)
+    values = tuned.values_of(best)
+    edges = [
+        (SIDES[side], values_text({key: values[key]}))
+        for key, side in open_edges(tuned.candidates, values)
+    ]
+    lost = sentence("tuning_diverged", lost=best.n_diverged, n=len(best.values))
+    edge = sentence("tuning_edge", edges=edges)
+    return [lost] * bool(best.n_diverged) + [edge] * bool(edges)

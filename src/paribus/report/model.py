@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast
+from paribus.analysis import Analysis, Contrast, Interacting
 from paribus.decision import STYLE_OF, Depends, Judgement, Verdict, Verdicts, judge, rule_of
 from paribus.decision.evidence import losses_elsewhere
 from paribus.decision.verdict import is_of_text
@@ -25,21 +24,16 @@ from paribus.report.cells import (
     change_text,
     divergence_text,
     inside_text,
-    join,
-    join_some,
     loss_text,
-    missing_text,
+    p_text,
     size_text,
     speed_text,
 )
+from paribus.report.chips import Chip, chips_of
+from paribus.report.sentences import join, sentence
 from paribus.statistics import DESCRIPTIVE_BELOW
 
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes that keep the reference
-COST_NOTES = {
-    "not measured": "speed not measured",
-    "over": "cost exceeds its budget",
-    "not shown": "cost not shown to be within its budget",
-}
 
 
 @dataclass(frozen=True)
@@ -50,9 +44,10 @@ class Row:
         label: title of the arm or interaction.
         word: verdict label, such as "BETTER".
         change: formatted change with its interval, or the reason why it is missing.
-        tests: p-value of the deciding test, plus Holm's p if it differs: `p 0.025, Holm 0.051`.
-        note: remark shown next to the verdict label.
-        against: title of the reference arm.
+        tests: p-values of the deciding tests, plus Holm's p if it differs: `p 0.025, Holm 0.051`.
+            SAME has that of two one-sided tests. An exact p is of divergence and spikes.
+        note: a remark shown beside the word.
+        against: title of the reference.
     """
 
     label: str
@@ -76,6 +71,10 @@ class Compared:
     mean: str
     n: int
 
+    def __str__(self) -> str:
+        """Return the label with its mean, if there is one."""
+        return f"mean of {self.label}: {self.mean}" if self.n else self.label
+
 
 @dataclass(frozen=True)
 class Block:
@@ -90,7 +89,7 @@ class Block:
     def heading(self) -> str:
         """Title, followed by the reference's mean if there is exactly one reference."""
         only = self.compared[0] if len(self.compared) == 1 else None
-        return f"{self.title}; {only.label} {only.mean}" if only else self.title
+        return f"{self.title}; {only}" if only and only.n else self.title
 
     @property
     def groups(self) -> list[tuple[Compared | None, list[Row]]]:
@@ -101,20 +100,6 @@ class Block:
             (reference, [row for row in self.rows if row.against == reference.label])
             for reference in self.compared
         ]
-
-
-@dataclass(frozen=True)
-class Chip:
-    """Summary badge shown next to the verdicts, such as "15 of 15 trials".
-
-    Attributes:
-        section: id of the page section that the badge links to.
-        style: "good", "open" or "bad", or "" for no style.
-    """
-
-    text: str
-    section: str
-    style: str = ""
 
 
 @dataclass(frozen=True)
@@ -180,8 +165,10 @@ def build_report(verdicts: Verdicts) -> Report:
         overruled=builder.overruled(),
         cautions=tuple(shown_cautions(verdicts, every)),
         cautions_of=tuple(every),
-        missing=missing_text(analysis),
-        chips=tuple(builder.chips()),
+        missing=sentence("missing", total=analysis.n_trials, missing=analysis.missing)
+        if analysis.missing
+        else "",
+        chips=tuple(chips_of(analysis)),
         hypotheses=tuple(judge(study, verdicts)),
         verdicts=verdicts,
     )
@@ -225,41 +212,54 @@ class _Builder:
         if word == "SAME" and verdict.margin is not None:
             of_word = inside_text(study, contrast)
         elif word == "BETTER" and may_be_small(verdict):
-            margin = contrast.declared.stated_text(verdict.margin or 0)
-            of_word = f"gain may be smaller than the margin {margin}"
+            of_word = sentence("small", margin=contrast.declared.stated_text(verdict.margin or 0))
         elif word == "UNRESOLVED":
             of_word = needs_text(analysis, verdict)
             if verdict.needed.pairs or verdict.needed.instead:
                 of_word = f"needs {of_word}"
         notes = (
             of_word,
-            COST_NOTES.get(verdict.cost, ""),
+            sentence("cost", code=verdict.cost) if verdict.cost else "",
             speed_text(analysis, arm),
             size_text(analysis, arm),
             lost,
         )
         n = verdict.n or (verdict.evidence.n if word == "DESCRIPTIVE" else 0)
-        sizes = contrast.by_run.runs[::-1] if contrast.by_run and contrast.by_run.runs else ()
-        change, note = f"{change}  {self._n(n, sizes)}".rstrip(), "; ".join(filter(None, notes))
+        change, note = f"{change}  {self._n(n, contrast)}".rstrip(), "; ".join(filter(None, notes))
         against = self.called[verdict.reference]
-        tests = "" if word == "SAME" else _tests(verdict.p, verdict.adjusted_p)
-        return Row(self.called[arm], word, change, tests, note, against)
+        tests = [self._exact(verdict), _deciding(word, contrast)]
+        return Row(self.called[arm], word, change, "; ".join(filter(None, tests)), note, against)
 
-    def _n(self, n: int, sizes: Sequence[int] = ()) -> str:
-        """Format the sample size as `n = 3` if it is small or differs between rows, else "".
+    def _exact(self, verdict: Verdict) -> str:
+        """Format the exact p of divergence and spikes if it decides the word, else ""."""
+        stability = self.analysis.stability(verdict.arm)
+        if not self._by_events(verdict) or stability is None:
+            return ""
+        alpha, p = self.analysis.study.inference.alpha, stability.any_event.p_value
+        if stability.holm_p is not None and stability.holm_p <= alpha:
+            return p_text(p, stability.holm_p, "exact p")
+        p = stability.diverged.p_value  # see `events_shown`
+        doubled = min(1.0, 2 * len(self.analysis.study.contrasts) * p)
+        return p_text(p, doubled, "exact p")
 
-        Args:
-            sizes: number of runs of each arm; both are shown if they differ.
+    def _by_events(self, verdict: Verdict) -> bool:
+        is_shown = verdict.evidence.state.fix != "unshown"
+        return is_shown and verdict.word in ("BETTER", "WORSE")
+
+    def _n(self, n: int, contrast: Contrast | None = None) -> str:
+        """Format the sample size as `n = 3`, or `n = 6 against 8` if the arms' sizes differ.
+
+        Returns "" if all rows have the same size, which `reading` states, unless it is small.
         """
-        if len(set(sizes)) > 1:
-            return f"n = {' and '.join(map(str, sizes))}"
+        if sizes := _sizes(contrast):
+            return f"n = {sizes[0]} against {sizes[1]}"
         counts = {verdict.n for verdict in self.verdicts if verdict.n}
         return f"n = {n}" if n and (n < DESCRIPTIVE_BELOW or len(counts) > 1) else ""
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
         summary = self.analysis.summary(arm, metric.name)
         mean = metric.value_text(summary.mean) + ("%" if metric.is_share else "")
-        return Compared(self.called[arm], mean, summary.n)
+        return Compared(self.called[arm], mean, summary.n if summary.mean is not None else 0)
 
     def interactions(self) -> list[Block]:
         """Build one block of interactions per primary endpoint."""
@@ -293,8 +293,7 @@ class _Builder:
             ends = (says.interval.low, says.interval.high)
             change = interaction.found.declared.delta_text(says.mean, *ends)
         change = f"{change}  {self._n(interaction.n)}".strip()
-        p, adjusted_p = interaction.p, interaction.adjusted_p
-        tests = "" if interaction.word == "SAME" else _tests(p, adjusted_p)
+        tests = _deciding(interaction.word, interaction.found)
         return Row(interaction.title, interaction.word, change, tests, note)
 
     def secondary(self) -> list[Block]:
@@ -302,88 +301,87 @@ class _Builder:
         rows = []
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
-            never = ", ".join(f"{n} of {self.called[arm]}" for arm, n in late if n)
-            note = f"never reached: {never}" if never else ""
+            never = [f"{n} of {self.called[arm]}" for arm, n in late if n]
+            note = sentence("never", counts=never) if never else ""
             label, change = self.called[contrast.arm], change_text(contrast)
-            tests = _tests(contrast.p, contrast.holm_p)
+            tests = p_text(contrast.p, contrast.holm_p)
             rows.append((contrast.metric, Row(label, "", change, tests, note)))
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
         """Return a sentence naming the arms whose trials all diverged, or "" if there are none."""
-        study, analysis = self.analysis.study, self.analysis
-        lost = [arm for arm in study.arms if analysis.all_diverged(arm)]
-        if not lost:
-            return ""
-        arms = "every arm" if len(lost) == len(study.arms) else join([self.called[a] for a in lost])
-        return f"Every trial of {arms} diverged."
+        arms = list(self.analysis.study.arms)
+        lost = [self.called[arm] for arm in arms if self.analysis.all_diverged(arm)]
+        return sentence("lead", arms=lost, all=len(lost) == len(arms)) if lost else ""
 
     def reading(self) -> str:
         """Return a sentence that explains the numbers in the rows."""
-        study = self.analysis.study
+        study, runs = self.analysis.study, self.analysis.runs
         references = {reference for _, reference in study.contrasts}
         if not references:
             return ""
-        against = self.called[references.pop()] if len(references) == 1 else "its reference"
         decided = [c for c in self.analysis.contrasts if c.primary and c.decided]
-        counts = sorted({len(c.seeds) for c in decided})
-        text = f"Change against {against}"
-        if study.is_paired:
-            text += " at the same seed"
-            ends = dict.fromkeys(map(str, (counts[:1] + counts[-1:])))
-            text += f" (n = {' to '.join(ends)})" if counts else ""
-        if any(c.decided.has_interval for c in decided if c.decided):
-            text += f", with its {numbers.level(study.inference.alpha)} interval"
-            if any(c.tested for c in decided):
-                text += " and p" + ("; verdicts use Holm's p" if study.family > 1 else "")
-        if any(verdict.word == "DESCRIPTIVE" for verdict in self.verdicts):
-            runs = "pairs" if study.is_paired else "runs per arm"
-            text += f". Fewer than {DESCRIPTIVE_BELOW} {runs} are described, not tested"
-        if self.analysis.chosen_on_judged_text and any(is_of_text(v.metric) for v in self.verdicts):
-            text += ". The arms were tuned on the same text with different seeds"
-        is_open = any(verdict.word == "UNRESOLVED" for verdict in self.verdicts)
-        notes = dict(self.analysis.runs.notes) if self.analysis.runs else {}
-        shown = [notes[code] for code in READING if is_open or code != "may_pair" if code in notes]
-        return " ".join([f"{text}.", *shown])
+        counts = sorted({c.by_run.n if c.by_run else len(c.seeds) for c in decided})
+        if not study.is_paired and (len(counts) > 1 or any(map(_sizes, decided))):
+            counts = []  # each row has its own
+        words = {verdict.word for verdict in self.verdicts}
+        notes = dict(runs.notes) if runs else {}
+        codes = [code for code in READING if "UNRESOLVED" in words or code != "may_pair"]
+        has_interval = any(c.decided.has_interval for c in decided if c.decided)
+        exact = "McNemar's" if study.is_paired else "Fisher's"
+        return sentence(
+            "reading",
+            against=self.called[references.pop()] if len(references) == 1 else "its reference",
+            shows_change=bool(decided),
+            is_paired=study.is_paired,
+            n=counts[:1] + counts[-1:],
+            level=numbers.level(study.inference.alpha) if has_interval else "",
+            shows_p=any(
+                c.tested and v.word != "SAME" for v in self.verdicts for c in [self._of(v)]
+            ),
+            is_family=study.family > 1,
+            shows_same="SAME" in words,
+            exact=exact if any(map(self._by_events, self.verdicts)) else "",
+            described=("pairs" if study.is_paired else "runs per arm") * ("DESCRIPTIVE" in words),
+            least=DESCRIPTIVE_BELOW,
+            same_text=self.analysis.chosen_on_judged_text
+            and any(is_of_text(verdict.metric) for verdict in self.verdicts),
+            notes=[notes[code] for code in codes if code in notes],
+        )
+
+    def _of(self, verdict: Verdict) -> Contrast:
+        return self.analysis.contrast(verdict.arm, verdict.metric)
 
     def action(self) -> str:
         """Return a sentence stating the rule's decision, or "" if nothing is decided."""
-        overruled = {v.metric for v in self._overruled}
-        shown = [v for v in self.verdicts if v.metric not in overruled]
-        labels = dict.fromkeys(v.label for v in shown)
-        clauses = {label: self._clause([v for v in shown if v.label == label]) for label in labels}
-        if not any(clauses.values()):
+        rule, overruled = rule_of(self.analysis), {v.metric for v in self._overruled}
+        choices: dict[str, dict[str, list[str]]] = {}
+        for v in self.verdicts:
+            if v.metric not in overruled:
+                own = choices.setdefault(v.label, {"adopted": [], "kept": [], "left": []})
+                own["adopted"] += [self.called[v.arm]] * (v.outcome == "ADOPT")
+                own["kept"] += [self.called[v.reference]] * (v.outcome in KEEPING)
+                own["left"] += [self.called[v.arm]] * (v.outcome == "INCONCLUSIVE")
+        losses = {
+            v.arm: list(map(loss_text, losses_elsewhere(self.analysis, self._of(v))))
+            for v in self.verdicts
+            if v.outcome == "ADOPT"
+        }
+        benefits = list(self._benefits()) if "benefit" in rule.keys else []
+        if not (any(own["adopted"] or own["kept"] for own in choices.values()) or benefits):
             return ""
-        text = next(iter(clauses.values()))
-        if len(set(clauses.values())) > 1:
-            text = "; ".join(
-                f"on {label}, {clause or 'no decision'}" for label, clause in clauses.items()
-            )
-        return f"By the rule {rule_of(self.analysis).name}: {text}{self._losses()}."
+        worse = {self.called[arm]: texts for arm, texts in losses.items() if texts}
+        return sentence("action", rule=rule.name, choices=choices, losses=worse, benefits=benefits)
 
-    def _clause(self, verdicts: list[Verdict]) -> str:
-        adopted = [self.called[v.arm] for v in verdicts if v.outcome == "ADOPT"]
-        kept = [self.called[v.reference] for v in verdicts if v.outcome in KEEPING]
-        left = [self.called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
-        if adopted:
-            text = f"adopt {join_some(adopted)}"
-            text += ", each tested alone, not in combination" if len(adopted) > 1 else ""
-        elif kept:
-            text = f"keep {kept[0] if len(set(kept)) == 1 else 'each reference'}"
-        else:
-            return ""
-        return text + (f" ({join_some(left)} undecided)" if left else "")
-
-    def _losses(self) -> str:
-        """Return a clause listing the metrics on which adopted arms are worse, or ""."""
-        losses = {}
-        for verdict in self.verdicts:
-            contrast = self.analysis.contrast(verdict.arm, verdict.metric)
-            worse = losses_elsewhere(self.analysis, contrast) if verdict.outcome == "ADOPT" else []
-            if worse:
-                losses[verdict.arm] = join(list(map(loss_text, worse)))
-        text = ", and ".join(f"{self.called[arm]} is worse in {w}" for arm, w in losses.items())
-        return f", but {text}" if text else ""
+    def _benefits(self) -> Iterable[tuple[str, str, str, str, str]]:
+        """Yield each arm with the rule's reason, and the benefit with its change and least size."""
+        decision = self.analysis.study.decision
+        for v in self.verdicts:
+            if not v.evidence.invalid:
+                benefit = self.analysis.contrast(v.arm, decision.benefit)
+                metric, least = benefit.declared, decision.least_benefit
+                asked = metric.stated_text(least) if least else ""
+                yield self.called[v.arm], v.reason, metric.label, change_text(benefit), asked
 
     @property
     def _overruled(self) -> list[Verdict]:
@@ -391,45 +389,20 @@ class _Builder:
 
     def overruled(self) -> str:
         """Return a sentence explaining why the rule does not adopt a BETTER arm, or ""."""
-        if not (kept := self._overruled):
-            return ""
-        labels, rule = join(list(dict.fromkeys(v.label for v in kept))), rule_of(self.analysis).name
-        return f"Better on {labels}, but not adopted by the rule {rule}: {kept[0].reason}."
-
-    def chips(self) -> Iterable[Chip]:
-        """Yield badges that count trials, controls, excluded runs and stable trials."""
-        analysis, runs = self.analysis, self.analysis.runs
-        total = analysis.n_trials
-        finished = len(analysis.events)
-        style = "" if finished == total else "open"
-        yield Chip(f"{finished} of {total} trials", "trials", style)
-        states = Counter(control.state for control in analysis.controls)
-        n_held = states["held"] + states["declared"]
-        if runs:
-            yield Chip("controls: not recorded", "controls", "open")
-            if runs.refused:
-                files = numbers.plural(runs.files, "file")
-                yield Chip(f"{len(runs.refused)} of {files} could not be read", "trials", "open")
-        elif states:
-            style = "bad" if states["broken"] else "good" if n_held == states.total() else "open"
-            yield Chip(f"{n_held} of {states.total()} controls hold", "controls", style)
-        if runs and analysis.study.is_paired:
-            alone = {
-                (arm, seed)
-                for pair in analysis.study.contrasts
-                for arm, partner in (pair, pair[::-1])
-                for seed in analysis.seeds_of(arm) - analysis.seeds_of(partner)
-            }
-            if alone:
-                excluded = numbers.plural(len(alone), "unpaired run")
-                yield Chip(f"{excluded} excluded", "trials", "open")
-        if analysis.excluded:
-            counts = (f"{n} of {self.called[arm]}" for arm, n in analysis.excluded.items())
-            yield Chip(f"failed runs excluded: {', '.join(counts)}", "trials", "open")
-        if events := [event for event in analysis.events.values() if event.has_losses]:
-            stable = sum(not (event.diverged or event.spiked) for event in events)
-            style = "good" if stable == len(events) else "open"
-            yield Chip(f"{stable} of {len(events)} trials stable", "stability", style)
+        groups: dict[str, list[Verdict]] = {}
+        for v in self._overruled:
+            groups.setdefault(v.reason, []).append(v)
+        texts = [
+            sentence(
+                "overruled",
+                arms=list(dict.fromkeys(self.called[v.arm] for v in own)),
+                labels=list(dict.fromkeys(v.label for v in own)),
+                rule=rule_of(self.analysis).name,
+                reason=reason,
+            )
+            for reason, own in groups.items()
+        ]
+        return " ".join(texts)
 
     def scores_of_one_arm(self) -> Iterable[Block]:
         """Yield one block per primary endpoint of a single-arm study."""
@@ -442,14 +415,18 @@ class _Builder:
             yield Block(metric.title, (Row(self.called[study.baseline], "", score, ""),))
 
 
-def _tests(p: float | None, holm_p: float | None) -> str:
-    """Format a p-value, followed by the Holm-adjusted one if it differs.
+def _deciding(word: str, difference: Contrast | Interacting) -> str:
+    """Format p of the test that decides: for SAME, that of two one-sided tests (TOST)."""
+    says = difference.decided
+    if word == "SAME" and says is not None:
+        return p_text(says.equivalence_p, difference.equivalence_holm_p, "TOST p")
+    return p_text(difference.p, difference.holm_p)
 
-    Callers omit both for SAME verdicts, because they test for a difference, not for equivalence.
-    """
-    text, holm = numbers.p_value(p), numbers.p_value(holm_p)
-    holm = f", Holm {holm}" if holm != text else ""
-    return f"p {text}{holm}" if text else ""
+
+def _sizes(contrast: Contrast | None) -> tuple[int, ...]:
+    """Return the numbers of runs of the arm and its reference if they differ, else ()."""
+    sizes = contrast.by_run.runs[::-1] if contrast and contrast.by_run else ()
+    return tuple(sizes) if len(set(sizes)) > 1 else ()
 
 
 def title_of(metric: Metric) -> str:

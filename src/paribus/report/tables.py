@@ -17,7 +17,8 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost
 from paribus.decision import Verdict, rule_of
 from paribus.metric import Metric
-from paribus.report.cells import TESTS, change_text, join
+from paribus.report.cells import TESTS, change_text, tuning_texts
+from paribus.report.sentences import join
 from paribus.report.table_model import Table, table_of
 from paribus.results import Results
 from paribus.statistics import EventRates
@@ -341,7 +342,7 @@ def tuning_table(analysis: Analysis) -> Table:
                 "judged at": values_text(tuned.chosen[arm]),
                 "mean": metric.value_text(best.mean),
                 "diverged": str(sum(point.n_diverged for point in tuned.of(arm))),
-                "open": "; ".join(tuned.caveats.get(arm, [])),
+                "open": "; ".join(tuning_texts(tuned, arm)),
             }
         )
     n, seeds = len(tuned.candidates), numbers.plural(len(tuned.points[0].values), "tuning seed")
