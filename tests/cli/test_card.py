@@ -55,7 +55,7 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results):
         [-0.296, -0.096, 0.005, 0.304], abs=0.005
     )
     # Of one that is too small to matter, a p of a difference would say nothing.
-    assert all(("p" in row) == (row[0] != "SAME") for row in told)
+    assert all(("TOST" in row) == (row[0] == "SAME") for row in told)
     assert "25 of 25 trials" in out
     # Without --exit-verdict a verdict is not a failure.
     assert verb("report", "--no-page", results)[:2] == (0, out)

@@ -177,7 +177,7 @@ def test_an_arm_that_lost_seeds_is_the_gravest_caution(others, pair):
     assert [*found(verdicts)] == ["lost_seeds"]
     assert report.gravest.code == "unequal"
     assert any(fact.split()[0] == "3" for fact in report.facts) == pair
-    assert ("5 and 8" in rows_of(verdicts)["a"].change) != pair
+    assert ("5 against 8" in rows_of(verdicts)["a"].change) != pair
 
 
 def test_wide_characters_count_as_two_columns_of_the_card():

@@ -94,7 +94,7 @@ document.querySelector("iframe").onload = (event) => {
   const seen = { caution: top(".caution"), endpoint: top(".endpoint") };
   const ends = parts.map((part) => part.getBoundingClientRect().right);
   seen.wide = Math.max(...ends) - root.clientWidth;
-  seen.folded = page.querySelectorAll(".brief details:not([open]) .outcome").length;
+  seen.rows = page.querySelectorAll(".found.compact .outcome").length;
   const result = document.createElement("pre");
   result.id = "result";
   result.textContent = JSON.stringify(seen);
@@ -164,5 +164,5 @@ def test_many_arms_stay_within_a_phone_below_their_caution(small_study, fabricat
     seen = in_browser(
         f'<iframe width="390" height="800" srcdoc="{html.escape(page)}"></iframe>' + PHONE, tmp_path
     )
-    assert seen["wide"] <= 0 and seen["folded"] == 9
+    assert seen["wide"] <= 0 and seen["rows"] == 9
     assert seen["caution"] < seen["endpoint"]

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from paribus.analysis import analyse
+from paribus.cli import main
 from paribus.cli.options import THEME
 from paribus.decision import Verdicts, decide
 from paribus.report.model import build_report
@@ -27,13 +28,14 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 STUDIES = (
     "embedding-norm",  # an own rule, two endpoints, hypotheses
     "embedding-norm-edge",  # runs that diverged
-    "embedding-norm-pilot",  # described only
-    "embedding-accuracy",  # answered items
     "embedding-larger-cpu",  # tuning on the text that judges
     "gallery/optimizers",  # every arm better or worse, slowdowns, a sealed text
     "one-arm",
     "diverged",
     "interactions",
+    "same",  # a rule with a benefit, which is absent
+    "unfinished",
+    "judged",  # finished runs, of which some lack a partner
 )
 SEEDS = [1, 2, 3, 4, 5, 6]
 NORM, UNTIED = {"model.embedding.norm": "layernorm"}, {"model.head.tied": False}
@@ -43,13 +45,23 @@ FACTORIAL = {
     "untied": {"set": UNTIED, "reference": "untied"},
     "untied-norm": {"set": NORM | UNTIED, "reference": "untied"},
 }
-MADE: dict[str, Any] = {"one-arm": {}, "diverged": {"hot": HOT}, "interactions": FACTORIAL}
+MADE: dict[str, Any] = {
+    "one-arm": {},
+    "diverged": {"hot": HOT},
+    "interactions": FACTORIAL,
+    "same": {"norm": {"set": NORM, "title": "LayerNorm, at the start"}},
+    "unfinished": {"norm": {"set": NORM}},
+}
 
 
 def made(name: str, small_study: Maker, fabricate: Fabricate) -> Results:
     more = {}
     if name == "interactions":
         more["interactions"] = {"by-output": {"of": ["untied-norm"], "than": ["norm"]}}
+    if name == "same":
+        loss = {"metric": "validation_loss", "primary": True, "margin": 0.05}
+        more["endpoints"] = [loss, {"metric": "calibration_error"}]
+        more["decision"] = {"rule": "non_inferiority", "benefit": "calibration_error"}
     study = small_study(arms={"baseline": {}} | MADE[name], seeds=SEEDS, **more)
 
     def score(arm: str, seed: int) -> float:
@@ -57,7 +69,21 @@ def made(name: str, small_study: Maker, fabricate: Fabricate) -> Results:
             return math.nan
         return 2.5 + seed / 100 + len(arm) * (seed % 3 - 6) / 900
 
-    return fabricate(study, score, diverged={("hot", seed) for seed in SEEDS})
+    skip = {("norm", 5), ("norm", 6)} if name == "unfinished" else set()
+    return fabricate(study, score, skip=skip, diverged={("hot", seed) for seed in SEEDS})
+
+
+def judged(folder: Path) -> Results:
+    """Judge a table of runs; two runs of the arm lack a partner."""
+    rows = [
+        f"{arm},{s},{2.5 + math.sin(s) / 40 - wide / (50 + s):.6f},{math.cos(s) / 9 - wide / 9:.6f}"
+        for arm, wide in (("base", 0), ("wide", 1))
+        for s in range(6 + 2 * wide)
+    ]
+    (folder / "runs.csv").write_text("\n".join(["arm,seed,loss,accuracy", *rows, ""]))
+    scores = ["--score", "loss", "--score", "accuracy", "--pair", "seed", "--baseline", "base"]
+    assert main(["judge", str(folder / "runs.csv"), *scores, "--results", str(folder / "r")]) == 0
+    return load_results(folder / "r")
 
 
 def terminal(verdicts: Verdicts) -> str:
@@ -84,9 +110,14 @@ def printed(results: Results, verdicts: Verdicts) -> str:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_surfaces_are_those_of_the_snapshots(name, small_study, fabricate, request):
+def test_surfaces_are_those_of_the_snapshots(
+    name, small_study, fabricate, request, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     if name in MADE:
         results = made(name, small_study, fabricate)
+    elif name == "judged":
+        results = judged(Path())
     else:
         results = load_results(KEPT / name).judged
     verdicts = decide(analyse(results))

@@ -56,6 +56,12 @@ def test_numbers_without_a_value_and_changed_values_are_listed(paper):
     other.write_text(text, encoding="utf-8")
     lines = check_document(settings, other)
     assert [line.split(": ")[1].split()[0] for line in lines] == ["-0.25", "300"]
+    text = (
+        '#let a = 0.5\n#emph[3.1 #emph[by 41]] #figure(image("1.svg", width: 9cm), caption: [7.5])'
+    )
+    other.write_text(text, encoding="utf-8")
+    lines = check_document(settings, other)
+    assert [line.split(": ")[1].split()[0] for line in lines] == ["0.5", "3.1", "41", "7.5"]
     other.write_text('#word("norm", "layernrm") #mean("norm", "layernorm")', encoding="utf-8")
     assert ["layernorm" in line for line in check_document(settings, other)] == [True]
     accepted = (paper / "values.json").read_text()
@@ -80,6 +86,10 @@ def test_latex_reads_names_and_signs_of_every_kind(small_study, fabricate, tmp_p
     assert "pv@p@a<23>b@50<25><7b><23><7d>_a@" in names
     assert not [name for name in names if re.search(r"[\\{}%#&$~^]", name)]
     assert re.search(r"pv@p@.*\{\$<\$ 0", written) and not re.search(r"\{< ", written)
+    text = r"\section{Up 2.5}\label{s:1}\n\vspace{2cm}\footnote{By \textbf{8.1}, see \ref{s:1}}"
+    document.write_text(text)
+    found = [line.split(": ")[1].split()[0] for line in check_document(settings, document)]
+    assert found == ["2.5", "8.1"]
     document.write_text(r"\pvalue{a<23>b}{50<25><7b><23><7d>_a} \word{a<23>b}{absent}")
     assert ["absent" in line for line in check_document(settings, document)] == [True]
 

@@ -6,6 +6,7 @@ shows only the most severe caution of a study; the page and `--verbose` show all
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ MANY_LOST = 0.25  # of all trials: with more diverged, a caution says so
 MINOR = ("file", "resumed")
 # Findings that the card states below its rows.
 READING = ("arms_differ", "horizon", "may_pair")
+LISTS = re.compile(r" \((?:[^(),]*,){5}[^()]*\)")  # of all formats, in the reason of a file
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 
 
@@ -162,7 +164,7 @@ def _skipped(c: Context) -> Values:
 def _files(c: Context, files: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Return values for a caution about files: their number, and the first with its reason."""
     path, why = files[0]
-    reason = why.removeprefix(path).lstrip(":, ").partition("; ")[0].rstrip(".?")
+    reason = LISTS.sub("", why.removeprefix(path).lstrip(":, ").rstrip(".?"))
     total = c.analysis.runs.files if c.analysis.runs else 0
     return {"n": len(files), "total": total, "path": path, "reason": reason}
 

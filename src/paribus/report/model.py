@@ -32,6 +32,7 @@ from paribus.report.cells import (
 from paribus.report.chips import Chip, chips_of
 from paribus.report.sentences import join, sentence
 from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.study.base import CONTROLS
 
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes that keep the reference
 
@@ -148,7 +149,7 @@ def build_report(verdicts: Verdicts) -> Report:
     """Build the report from a study's verdicts."""
     analysis, study = verdicts.analysis, verdicts.analysis.study
     every = all_cautions(verdicts)
-    question = study.question or study.title or study.name
+    question = CONTROLS.sub(" ", study.question or study.title or study.name)
     if analysis.runs and analysis.runs.exploratory:
         question = f"Exploratory: {question}"
     builder = _Builder(analysis, verdicts, study.called)

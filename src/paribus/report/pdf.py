@@ -121,9 +121,14 @@ def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
     return {"name": figure.name, "caption": breakable(figure.text), "wide": figure.wide}
 
 
+def minus(text: str) -> str:
+    """Replace the hyphens of negative numbers with true minus signs."""
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
+
+
 def breakable(text: str) -> str:
     """Replace hyphens before digits with minus signs, and add break points to very long words."""
-    text = re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
+    text = minus(text)
     place = re.compile(r"([-_./:=]|\w{8}(?=\w))")
     long = rf"\S{{{LONG_WORD},}}"
     return re.sub(long, lambda word: place.sub(rf"\1{BREAK}", word[0]), text)

@@ -18,7 +18,7 @@ LONG_LABEL = 34  # characters; longer names stand on a line of their own
 MOST_ROWS = 6  # of all endpoints; with more, further endpoints are counts
 FILLER = "\N{WORD JOINER}"  # after a wide character, so that a text has as many as cells
 # What Markdown or HTML would interpret in the names of arms and files.
-MARKUP = re.compile(r"([\\`*_\[\]<>|#@~&])")
+MARKUP = re.compile(r"([\\`*_\[\]<>|#@~&$])")
 
 
 @cache

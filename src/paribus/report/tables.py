@@ -364,10 +364,11 @@ def along_table(analysis: Analysis) -> Table:
         if ratio is not None:
             ends = ratio.interval
             mean, low, high = np.exp([ratio.mean, ends.low, ends.high])
-            speedup = f"{mean:.3f} [{low:.3f}, {high:.3f}] of {ratio.n}"
+            speedup = f"{mean:.3f} [{low:.3f}, {high:.3f}]"
         row = _pair(analysis.study, entry) | {
             "budget": entry.axis,
             _change_label(analysis.study, "speed-up"): speedup,
+            "n": str(ratio.n) if ratio else "",
         }
         rows.append(row)
     caption = (

@@ -26,7 +26,7 @@ from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.cells import change_text
 from paribus.report.figures import Figure, draw
-from paribus.report.pdf import breakable, write_figure
+from paribus.report.pdf import breakable, minus, write_figure
 from paribus.report.table_model import Table
 from paribus.results import load_results
 from paribus.untrusted_io import CODE_BYTES, parse_toml, read_text
@@ -41,11 +41,28 @@ CALLS = {
     ".tex": r"\\(?P<name>NAMES)(?:value)?(?:\[(?P<endpoint>[^]]*)\])?"
     r"\{(?P<study>[^{}]*)\}\{(?P<arm>[^{}]*)\}",
 }
+# What a check skips, by suffix. All other numbers must be bound to values.
+UNCHECKED = {
+    ".typ": (
+        r"//.*|`[^`]*`|@[\w:.-]+|<[\w:.-]+>|^#(?:set|show|import|include)\b.*$",
+        r"#(?:NAMES)\([^()]*\)|\b(?:image|bibliography|link|cite|ref|read|json)\(\"[^\"]*\"",
+        r"\b[a-z-]+: *[\d.]+%?(?=[,)])|[\d.]+(?:pt|mm|cm|in|em|fr|deg)\b",
+        r"#[\w.-]+",
+    ),
+    ".tex": (
+        r"(?<!\\)%.*",
+        r"\\(?:NAMES)(?:value)?(?:\[[^]]*\])?\{[^{}]*\}\{[^{}]*\}",
+        r"\\(?:\w*ref|label|cite\w*|includegraphics|input|include|usepackage|documentclass|url|begin|"
+        r"end|bibliography\w*|[vh]space)\*?(?:\[[^]]*\])*\{[^{}]*\}",
+        r"[\d.]+(?:pt|mm|cm|in|em|ex|\\\w*(?:width|height))\b",
+        r"\\[A-Za-z]+\*?(?:\[[^]]*\])?",
+    ),
+}
 # How to write LaTeX's special characters, and signs that its oldest encoding lacks.
 LATEX = str.maketrans(
     {char: rf"\{char}" for char in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": "$<$", ">": "$>$"}
+    | {"<": "$<$", ">": "$>$", "\N{MINUS SIGN}": "$-$"}
 )
 DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
@@ -129,7 +146,7 @@ def _values(
         if says:
             ends = {"effect": says.mean, "low": says.interval.low, "high": says.interval.high}
             cells |= {key: [value, metric.change_text(value)] for key, value in ends.items()}
-    return cells
+    return {key: [value, minus(text)] for key, (value, text) in cells.items()}
 
 
 def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
@@ -234,15 +251,10 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 
 def _prose(text: str, suffix: str) -> list[str]:
-    """Return the lines of a document without comments, code, references and indices."""
-    if suffix == ".tex":
-        text = re.sub(r"(?<!\\)%.*", "", text)
-        text = re.sub(r"\\[A-Za-z]+\*?(?:\[[^\]]*\])?(?:\{[^{}]*\})*", "", text)
-        return INDEX.sub("", text).splitlines()
-    text = re.sub(r"//.*", "", text)
-    text = re.sub(r"^#(?:set|show|let|import|include)\b.*$", "", text, flags=re.MULTILINE)
-    text = re.sub(r"#[\w.-]+(?:\([^()]*(?:\([^()]*\)[^()]*)*\))?", "", text)
-    return INDEX.sub("", re.sub(r"@[\w:.-]+|<[\w:.-]+>|`[^`]*`", "", text)).splitlines()
+    """Return the lines of a document without comments, value functions, references and lengths."""
+    for pattern in UNCHECKED.get(suffix, UNCHECKED[".typ"]):
+        text = re.sub(pattern.replace("NAMES", "|".join(NAMES)), " ", text, flags=re.MULTILINE)
+    return INDEX.sub("", text).splitlines()
 
 
 def _typst(shown: dict[str, Table]) -> str:
@@ -303,5 +315,4 @@ def _latex_key(name: str) -> str:
 
 
 def _latex_text(text: str) -> str:
-    text = text.translate(LATEX)
-    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", text)
+    return minus(text).translate(LATEX)

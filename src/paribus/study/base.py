@@ -20,6 +20,8 @@ MOST_RESAMPLES = 10**6
 # `-tuning` may be appended to a study's.
 MOST_NAME, MOST_TITLE, MOST_PROSE = 60, 200, 4000  # characters
 BREAKS = re.compile("[\t\n\r\u2028\u2029]")
+# Control characters (C0, C1) and those that reverse the direction of the text that follows.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def _line(value: str) -> str:

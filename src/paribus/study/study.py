@@ -20,7 +20,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.numbers import plural
 from paribus.schema import stamped
-from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title, Word
+from paribus.study.base import CONTROLS, MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title, Word
 from paribus.study.sections import (
     LEAST_PAIRS,
     Arm,
@@ -149,7 +149,8 @@ class Study(Spec):
     @property
     def called(self) -> dict[str, str]:
         """Display names of arms, keyed by arm name; the name itself replaces an empty title."""
-        return {name: arm.title or name for name, arm in self.arms.items()}
+        titles = ((name, CONTROLS.sub("", arm.title or name)) for name, arm in self.arms.items())
+        return {name: title or name for name, title in titles}
 
     @property
     def folder(self) -> Path:

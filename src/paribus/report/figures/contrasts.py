@@ -28,7 +28,9 @@ from paribus.report.figures.style import (
 )
 from paribus.study import Endpoint, Study
 
-ROW_PIXELS = 30  # of a name in two lines
+ROW_PIXELS, LINE_PIXELS = 30, 14  # of a row with one line, and of each line of a long name
+LABEL_LINES = 3
+MISSING = "not compared"  # of an arm without pairs that survived
 PADDING = 12  # pixels at both ends of the axis
 SHAPES = {
     "BETTER": "circle",
@@ -49,8 +51,9 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     """Create a forest plot of a primary endpoint: changes, intervals, margin and verdict labels."""
     study, metric = analysis.study, analysis.metrics[endpoint.metric]
     sign = -1 if metric.better == "higher" else 1
-    rows = sorted(_forest_rows(analysis, endpoint.metric), key=lambda row: sign * row["mean"])
-    if not rows:
+    rows = _forest_rows(analysis, endpoint.metric)
+    rows.sort(key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0)))
+    if not rows or rows[0]["mean"] is None:
         return None
     name, margin = forest_name(study, endpoint), metric.displayed(endpoint.margin or 0)
     left, right = ("worse", "better") if metric.better == "higher" else ("better", "worse")
@@ -58,15 +61,15 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
     ways = f"\N{LEFTWARDS ARROW} {left} | {right} \N{RIGHTWARDS ARROW}"
     x = {
-        "title": [ways, change, *([f"grey: {stated}, too small to matter"] if margin else [])],
-        "axis": alt.Axis(tickCount=5, labelOverlap="greedy"),
+        "title": [ways, change, *([f"grey: {stated},", "too small to matter"] if margin else [])],
+        "axis": alt.Axis(tickCount=4, labelOverlap="greedy", labelSeparation=8),
         "scale": alt.Scale(nice=False, zero=True, padding=PADDING),
     }
     margins = alt.InlineData(values=[{"from": -margin, "to": margin}])
     band = alt.Chart(margins).mark_rect(color=TEXT, opacity=0.1)
     layers: list[Any] = [band.encode(x=alt.X("from:Q", **x), x2=alt.X2("to:Q"))]
     order = [row["arm"] for row in rows]
-    labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
+    labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS, LABEL_LINES))
     base = chart_of(name).encode(
         y=alt.Y("arm:N", title=None, sort=order, axis=labels),
         color=arm_colour(study, legend=False),
@@ -78,34 +81,37 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     legend = {"symbolFillColor": TEXT, "columns": min(len(words), 2), "labelLimit": 0}
     scale = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
     shape = alt.Shape("word:N", title=None, scale=scale, legend=alt.Legend(values=words, **legend))
+    lost = base.transform_filter("!isValid(datum.mean)").mark_text(align="left", dx=6, color=TEXT)
     layers += [zero_line(across=False), rules, points.encode(shape=shape)]
+    if rows[-1]["mean"] is None:
+        layers.append(lost.encode(x=alt.datum(0), color=alt.value(TEXT), text=alt.value(MISSING)))
     title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "
         f"{numbers.level(study.inference.alpha)} interval. The shape indicates the verdict."
     )
-    chart = alt.layer(*layers).properties(width=WIDTH, height=ROW_PIXELS * len(rows))
+    lines = min(LABEL_LINES, 1 + max(map(len, order)) // LABEL_CHARACTERS)
+    height = max(ROW_PIXELS, LINE_PIXELS * lines) * len(rows)
+    chart = alt.layer(*layers).properties(width=WIDTH, height=height)
     return Figure(name, "endpoints", title, caption, chart, rows)
 
 
 def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
     called, rows = analysis.study.called, []
     for contrast in analysis.contrasts:
-        says = contrast.decided
-        if says is None or contrast.metric != metric:
+        if contrast.metric != metric:
             continue
-        ends = (says.interval.low, says.interval.high)
-        is_bounded = says.has_interval and all(map(math.isfinite, ends))
-        mean, low, high = map(
-            contrast.declared.displayed, (says.mean, *(ends if is_bounded else (says.mean,) * 2))
-        )
-        rows.append(
-            {
-                "arm": called[contrast.arm],
-                **{"mean": rounded(mean), "low": rounded(low), "high": rounded(high)},
-                "word": word_of(gather(analysis, contrast)),
+        says, ends = contrast.decided, {"mean": None, "low": None, "high": None}
+        if says is not None:
+            interval = (says.interval.low, says.interval.high)
+            is_bounded = says.has_interval and all(map(math.isfinite, interval))
+            shown = (says.mean, *(interval if is_bounded else (says.mean,) * 2))
+            ends = {
+                key: rounded(contrast.declared.displayed(value))
+                for key, value in zip(ends, shown, strict=True)
             }
-        )
+        word = word_of(gather(analysis, contrast))
+        rows.append({"arm": called[contrast.arm], **ends, "word": word})
     return rows
 
 

@@ -31,6 +31,12 @@ ARM_COLOURS = (
     "#7b4ab5",
     "#6b8e23",
     "#e377c2",
+    "#17a2b8",
+    "#9a3324",
+    "#4d5d53",
+    "#b8860b",
+    "#5c6bc0",
+    "#a0a000",
 )
 DASHES = ([1, 0], [6, 4], [2, 3])  # coinciding lines can still be distinguished
 
@@ -44,6 +50,7 @@ BELOW_CHARACTERS = 12  # of a line of a name below a figure
 AXIS_CHARACTERS = 26  # of a line of a title beside a panel
 LABEL_SHARE = 0.6  # of the width of a print, at most, for the labels of an axis
 LEGEND_COLUMNS = 4
+MOST_LISTED = 8  # names in a single column of a legend
 CHARACTER_PIXELS, SYMBOL_PIXELS = 7, 40  # of a legend
 
 SHARES = " (share)"  # the end of the title of an axis of shares
@@ -155,6 +162,8 @@ class Figure:
         names = [str(row.get("arm", "")) for row in self.rows]
         entry = max(map(len, names), default=0) * CHARACTER_PIXELS + SYMBOL_PIXELS
         columns = max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // entry))
+        if len(set(names)) > MOST_LISTED:  # a column of many long names would take half a page
+            columns = max(columns, 2)
         label = width // columns - SYMBOL_PIXELS  # nothing of a name is cut off
         definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
         definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
