@@ -35,6 +35,7 @@ _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
 _SEGMENT = re.compile(r".+?(?:\n\s*\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"[^\n]{1,1000}\n?|\n")
 END = b"\xff"  # of a document; UTF-8 has no such byte
+NOT_UTF8 = 0xFE
 
 
 def passages(document: str) -> list[str]:
@@ -207,15 +208,42 @@ def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
         documents: texts, in order.
         runs: sorted hashes of byte runs, from `runs_of`.
     """
-    tail = b""  # of what was kept: the longest part of a run
+    tail = np.zeros(0, np.uint8)  # of what was kept: the longest part of a run
     for text in documents:
-        while (is_run := found_in(runs, np.frombuffer(tail + text.encode(), np.uint8))).any():
-            lines = _LINE.findall(text)
-            line_ends = np.cumsum([len(line.encode()) for line in lines])
-            last_bytes = np.flatnonzero(is_run) + RUN_TOKENS - 1 - len(tail)
-            cut = set(np.searchsorted(line_ends, last_bytes, side="right").tolist())
-            # What is left has other neighbours, and is looked at again.
-            text = "".join(line for i, line in enumerate(lines) if i not in cut)
-        if text:
-            tail = (tail + text.encode() + END)[-RUN_TOKENS + 1 :]
-            yield text
+        lines = _LINE.findall(text)
+        lengths = np.array([len(line.encode()) for line in lines], int)
+        is_ended = np.array([line.endswith("\n") for line in lines], bool)
+        data = np.concatenate([tail, np.frombuffer(text.encode(), np.uint8)])
+        first_bytes = np.flatnonzero(found_in(runs, data))
+        while len(first_bytes):
+            line_ends = len(tail) + np.cumsum(lengths)
+            is_cut = np.zeros(len(lengths), bool)
+            is_cut[np.searchsorted(line_ends, first_bytes + RUN_TOKENS - 1, side="right")] = True
+            data = data[np.append(np.ones(len(tail), bool), np.repeat(~is_cut, lengths))]
+            # Only where lines were cut, text has new neighbours and can complete another run.
+            joints = len(tail) + np.cumsum(np.where(is_cut, 0, lengths))[is_cut]
+            first_bytes = _runs_across(np.unique(joints), data, runs)
+            lengths, is_ended = _joined(lengths[~is_cut], is_ended[~is_cut])
+        if len(lengths):
+            yield data[len(tail) :].tobytes().decode()
+            tail = np.append(data, np.frombuffer(END, np.uint8))[-RUN_TOKENS + 1 :]
+
+
+def _joined(lengths: np.ndarray, is_ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Join each part of a long line that lost its end with an empty line that follows it."""
+    is_joined = ~is_ended[:-1] & is_ended[1:] & (lengths[1:] == 1)
+    lengths, is_ended = lengths.copy(), is_ended.copy()
+    lengths[:-1] += is_joined
+    is_ended[:-1] |= is_joined
+    is_kept = np.append(np.ones(min(len(lengths), 1), bool), ~is_joined)
+    return lengths[is_kept], is_ended[is_kept]
+
+
+def _runs_across(joints: np.ndarray, data: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Return where runs contained in `runs` begin that cross one of the positions `joints`."""
+    padding = np.full(RUN_TOKENS, NOT_UTF8, np.uint8)
+    padded = np.concatenate([padding, data, padding])
+    places = joints[:, None] + np.arange(-RUN_TOKENS + 1, RUN_TOKENS)
+    contexts = padded[places + RUN_TOKENS]
+    contexts[:, -1] = NOT_UTF8  # between two contexts
+    return places.ravel()[np.flatnonzero(found_in(runs, contexts.ravel()))]
