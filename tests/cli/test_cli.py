@@ -130,7 +130,7 @@ def test_error_rates_are_those_of_studies_of_the_baseline_against_itself(folder,
     monkeypatch.setattr("paribus.cli.commands.train", train)
     code, out, err = verb("run", "study.toml", "--null", "2", "--set", "seeds=[1, 2, 3, 4, 5]")
     assert code == 0, err
-    assert "BETTER or WORSE in 1 of 2 null" in out and "1.3% to 98.7%" in out.replace("\n", " ")
+    assert "1.3% to 98.7%" in out.replace("\n", " ")
     assert (folder / "results" / "tiny-null" / "2" / "study.json").exists()
 
 

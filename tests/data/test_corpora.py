@@ -182,7 +182,7 @@ def test_a_users_own_corpus(tmp_path):
         "ideas.py:wrong": "ideas.py:wrong.*document 1",
         "ideas.py:number": "ideas.py:number",
         "ideas.py:part": "'parts'",
-        "nothing.py:f": "nothing.py does not exist",
+        "nothing.py:f": "nothing.py",
     }
     for name, message in bad.items():
         with pytest.raises(ParibusError, match=message):

@@ -183,7 +183,7 @@ def test_cancel_ends_the_jobs_of_a_study(
     assert "were cancelled" in cancel(tmp_path / "r")
     names = list(jobs.read_submissions(queue))
     eventually(lambda: {s.phase for s in processes_backend.states(names).values()} == {"ended"})
-    with refused("missing", match="nothing is running"):
+    with refused("missing"):
         cancel(tmp_path / "r")
 
 

@@ -108,12 +108,12 @@ def test_a_run_is_followed_and_cancelled_from_outside(study: Study, tmp_path: Pa
         follower.wait(3)
     assert "was cancelled" in cancel(home)
     assert run.wait(30) == 2 and follower.wait(30) == 0
-    assert run.stderr and b"the run was cancelled; run again" in run.stderr.read()
+    assert run.stderr and b"cancelled" in run.stderr.read()
     assert not processes(tmp_path, "train.py")
     Queue.of(home).open(_order(study, ResultsFolder(home), Options(), find_backend("local")))
     (home / LOCK).write_text(f"{run.pid}\n{platform.node()}\n")
     assert not is_active(home)
-    with refused("missing", match="nothing is running"):
+    with refused("missing"):
         cancel(home)
 
 

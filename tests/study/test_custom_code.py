@@ -67,7 +67,7 @@ def test_what_is_no_python_is_said(tmp_path):
     (tmp_path / "a.py").write_text("class A(:\n")
     with refused("value", match="model.modules.mlp"):
         own_files("a.py:A", tmp_path, "model.modules.mlp")
-    with refused("missing", match="does not exist"):
+    with refused("missing", match="b.py"):
         own_files("b.py:A", tmp_path, "model.modules.mlp")
 
 

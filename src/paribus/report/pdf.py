@@ -82,7 +82,7 @@ def _document(
 def _rows(block: Block) -> Iterator[list[str]]:
     for reference, rows in block.groups:
         if reference and len(block.compared) > 1:
-            yield ["", breakable(f"against {reference.label}, mean {reference.mean}"), "", "", ""]
+            yield ["", breakable(f"against {reference.label} (mean {reference.mean})"), "", "", ""]
         for row in rows:
             yield [breakable(t) for t in (row.word, row.label, row.change, row.tests, row.note)]
 

@@ -234,7 +234,7 @@ def _checked(
     at, n_steps = record.diverged_at, len(record.losses)
     if at is not None and not 0 <= at < (n_steps or math.inf):
         raise ParibusError(
-            f"{where}: diverged_at = {at} is not the 0-based index of one of {n_steps} steps"
+            f"{where}: diverged_at = {at} must be the 0-based index of one of the {n_steps} steps"
         )
     with blamed(where, "return numbers, and the same number of item scores for every metric"):
         if any(isinstance(value, bool | str) for value in record.scores.values()):

@@ -162,10 +162,11 @@ class Figure:
         names = [str(row.get("arm", "")) for row in self.rows]
         entry = max(map(len, names), default=0) * CHARACTER_PIXELS + SYMBOL_PIXELS
         columns = max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // entry))
+        legend: Row = {}
         if len(set(names)) > MOST_LISTED:  # a column of many long names would take half a page
-            columns = max(columns, 2)
-        label = width // columns - SYMBOL_PIXELS  # nothing of a name is cut off
-        definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
+            columns, legend = max(columns, 2), {"labelFontSize": 8}
+        label = (width - bool(legend) * SYMBOL_PIXELS) // columns - SYMBOL_PIXELS
+        definition["config"]["legend"] |= legend | {"columns": columns, "labelLimit": label}
         definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
         if self.panel:
             columns = max(1, width // (self.panel + PANEL_ROOM))
