@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 
 from paribus.report.model import Block, Report, Row
+from paribus.report.sentences import join
 
 WIDTH = 80  # columns of the card
 LONG_LABEL = 34  # characters; longer names stand on a line of their own
@@ -30,6 +31,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["listed"] = join
     environment.filters |= {"plain": _plain, "wrap": _wrap, "rich": _rich, "lines": str.splitlines}
     return environment
 
