@@ -32,6 +32,7 @@ from typing import Any, get_args, get_type_hints
 import docstring_parser
 import yaml
 from pydantic import BaseModel
+from pydantic.dataclasses import is_pydantic_dataclass, rebuild_dataclass
 
 DOCS = Path(__file__).parent
 END = "<!-- end of generated text -->"
@@ -523,10 +524,13 @@ def _item(name: str, text: str | None) -> str:
 def _signature(thing: Callable[..., Any]) -> str:
     """Return the arguments of a function, one a line."""
     found, keyword_only = [], False
+    if isinstance(thing, type) and is_pydantic_dataclass(thing):
+        rebuild_dataclass(thing)  # one whose building is deferred has no arguments before
     for one in inspect.signature(thing).parameters.values():
         if one.kind is one.KEYWORD_ONLY and not keyword_only:
             found.append("*")
             keyword_only = True
+        keyword_only = keyword_only or one.kind is one.VAR_POSITIONAL
         stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
         annotation = (
             ""

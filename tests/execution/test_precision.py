@@ -59,7 +59,7 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(tiny, tmp_path, on_a
 
     # Stated in full it is the same study; another precision is another.
     assert len(paribus.run(tiny("bfloat16"), tmp_path / "r", workers=1).finished) == 2
-    with refused("different", match="precision = bfloat16 "):
+    with refused("different", match="precision = bfloat16"):
         paribus.run(tiny("float32"), tmp_path / "r", workers=1)
 
 
