@@ -187,7 +187,7 @@ def _lack_of_fit(c: Context) -> Values:
 
 
 def _tuning(c: Context) -> Values:
-    for arm in c.pair[::-1] if c.analysis.tuned else ():
+    for arm in c.pair[::-1]:
         texts = tuning_texts(c.analysis.tuned, arm) if c.analysis.tuned else []
         yield from ({"arm": c.called[arm], "text": text} for text in texts)
 

@@ -229,7 +229,9 @@ def check_document(path: Path, document: Path) -> list[str]:
             _known(call["name"], cells, where)
         except ParibusError as error:
             lines.append(str(error))
-    for number, line in enumerate(_prose(text, document.suffix), start=1):
+    for skipped in UNCHECKED.get(document.suffix, UNCHECKED[".typ"]):
+        text = re.sub(skipped.replace("NAMES", "|".join(NAMES)), " ", text, flags=re.MULTILINE)
+    for number, line in enumerate(INDEX.sub("", text).splitlines(), start=1):
         lines += [
             f"{document}, line {number}: {match} is hard-coded; use a value function or `literals`"
             for match in DECIMAL.findall(line)
@@ -248,13 +250,6 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
                 yield f"{path} changed"
         elif not (agree(was[0], value[0]) and was[1] == value[1]):
             yield f"{path} was {was[1]} and is now {value[1]}"
-
-
-def _prose(text: str, suffix: str) -> list[str]:
-    """Return the lines of a document without comments, value functions, references and lengths."""
-    for pattern in UNCHECKED.get(suffix, UNCHECKED[".typ"]):
-        text = re.sub(pattern.replace("NAMES", "|".join(NAMES)), " ", text, flags=re.MULTILINE)
-    return INDEX.sub("", text).splitlines()
 
 
 def _typst(shown: dict[str, Table]) -> str:
