@@ -87,7 +87,7 @@ def arms(study: Study, cost: Cost | None) -> Table:
     """Build a table of the arms: differences, parameters and FLOPs per trial."""
     rows = []
     for arm in study.arms:
-        differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
+        differs = [f"{key}\n  {text}" for key, text in study.difference_texts(arm).items()]
         size = (f"{cost.arms[arm].parameters:,}", f"{cost.arms[arm].flops:.3g}") if cost else ()
         rows.append((arm, study.reference(arm) or "", "\n".join(differs) or "(nothing)", *size))
     sizes = ("parameters", "FLOPs per trial") if cost else ()

@@ -281,7 +281,7 @@ def arms(study: Study) -> Table:
             "description": arm.description or arm.title,
             **_against(study, study.reference(name)),
             "differs in": "; ".join(
-                f"{key}: {a} → {b}" for key, (a, b) in study.differences(name).items()
+                f"{key}: {text}" for key, text in study.difference_texts(name).items()
             ),
         }
         for name, arm in study.arms.items()

@@ -252,6 +252,13 @@ class Study(Spec):
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
 
+    def difference_texts(self, arm: str) -> dict[str, str]:
+        """Return {dotted key: "reference's value → arm's value"} for all settings that differ."""
+        return {
+            key: f"{_stated(before)} → {_stated(after)}"
+            for key, (before, after) in self.differences(arm).items()
+        }
+
     def share_tokens(self, arm: str, reference: str) -> bool:
         """Return whether two arms have the same tokenizer, so that their losses are comparable."""
         return self.arm_facts(arm).tokenizer == self.arm_facts(reference).tokenizer
@@ -489,3 +496,13 @@ def built(
         raise ParibusError(f"{label}: {error}", code=error.code) from None
     study._folder, study._is_foreign = folder, foreign
     return study
+
+
+def _stated(value: Any) -> str:
+    """Return a setting's value as text, without the unset keys of tables."""
+    if isinstance(value, dict):
+        stated = {k: v for k, v in value.items() if v is not None and v != {}}
+        return ", ".join(f"{key} {_stated(v)}" for key, v in stated.items())
+    if isinstance(value, tuple | list):
+        return "; ".join(map(_stated, value)) or "none"
+    return str(value)

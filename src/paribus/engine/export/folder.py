@@ -172,8 +172,7 @@ def _readme(results: Results, trial: TrialFolder, step: int | None, *, is_plain:
     facts = {
         "study": f"{study.name}: {study.question or study.title or ''}",
         "differs from its reference in": "; ".join(
-            f"`{key}`: {theirs} → {ours}"
-            for key, (theirs, ours) in study.differences(trial.arm).items()
+            f"`{key}`: {text}" for key, text in study.difference_texts(trial.arm).items()
         ),
         "weights": f"after step {step or record['iterations']}",
         "validation loss after the last step": loss and f"{fixed(loss, 4)} nats/token",
