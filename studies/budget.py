@@ -73,7 +73,7 @@ def change(halves: tuple[Half, Half], arms: list[str]) -> Decided:
         seed=inference.seed,
         crossed=inference.crossed,
         choice=math.hypot(error, later),
-    ).decided
+    )
 
 
 # Which cells each change is the mean of; the first was registered.
