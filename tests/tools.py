@@ -141,14 +141,21 @@ def eventually(condition: Callable[[], object], seconds: float = 60) -> object:
     return value
 
 
-def running(*command: str) -> set[int]:
-    """The processes that run this very command."""
-    wanted, found = "".join(f"{word}\0" for word in command).encode(), set[int]()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has left meanwhile
-            if (process / "cmdline").read_bytes() == wanted:
-                found.add(int(process.name))
-    return found
+def processes(folder: Path, *words: str) -> list[int]:
+    """Return the processes whose command line has all `words`, working in `folder` or below."""
+    return list(_processes(folder, words))
+
+
+def _processes(folder: Path, words: tuple[str, ...]) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            where = os.readlink(path / "cwd")
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:  # it has left meanwhile
+            continue
+        if where.startswith(str(folder)) and state not in "ZX" and all(w in line for w in words):
+            yield int(path.name)
 
 
 def work_here(queue: Queue) -> None:

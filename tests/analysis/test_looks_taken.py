@@ -17,6 +17,7 @@ from paribus.results import (
 )
 from paribus.rng import stream
 from paribus.statistics import Looks, OneLook, holm, paired_t
+from paribus.verification import verify
 
 from ..build import write_results
 from ..conftest import studies_in
@@ -191,6 +192,7 @@ def test_looks_that_trials_contradict_are_invalid(looked, key):
     analysis = analyse(load_results(looked.path))
     assert "looks.json" in analysis.unregistered
     assert {verdict.outcome for verdict in decide(analysis)} == {"INVALID"}
+    assert any("looks.json" in line for line in verify(looked.path).findings)
 
 
 def test_a_look_at_quality_does_not_end_a_study_of_instability(small_study, tmp_path):

@@ -4,21 +4,19 @@ import json
 import math
 import shutil
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from paribus.analysis import Table, analyse
-from paribus.analysis.tuning import lower_is_better, tuned_in
+from paribus.analysis import analyse
+from paribus.analysis.tuning import lower_is_better
 from paribus.metric import Metric
-from paribus.report.cells import tuning_texts
 from paribus.results import ResultsFolder, load_results
 from paribus.runs.advance import take_look
 from paribus.statistics import best_of
 from paribus.verification import verify
 
-from ..build import ARMS, RATE, surface, tables, tune_by, tuned_and_trained, write_results
+from ..build import ARMS, RATE, tables, tuned_and_trained, write_results
 from ..conftest import studies_in
 
 
@@ -41,18 +39,6 @@ def test_each_arm_gets_its_best(made):
     assert chosen == {"baseline": 1e-3, "layernorm": 1e-2}
     assert len(record["trials"]) == 2 * 4 * 2
     assert {sum(t["arm"] == arm for t in record["trials"]) for arm in ARMS} == {8}
-
-
-def caveats(study: Any, results: Any) -> dict[str, list[str]]:
-    tuned = tuned_in(study, Table.of(results))
-    return {arm: texts for arm in study.arms if (texts := tuning_texts(tuned, arm))}
-
-
-def test_a_best_value_at_the_edge_is_said(small_study, tmp_path):
-    study = small_study(**tables([1e-4, 1e-3, 1e-2]))
-    left = caveats(study, tune_by(study, tmp_path / "r", surface))
-    assert left.keys() == {"layernorm"}
-    assert "learning_rate 0.01" in left["layernorm"][0]
 
 
 NAN = math.nan

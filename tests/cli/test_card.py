@@ -75,17 +75,3 @@ def test_json_stands_alone_on_standard_output(results):
         assert (verdict["n"], verdict["margin"]) == (5, 0.02)
         assert "not_tuned" in [caution["code"] for caution in verdict["cautions"]]
     assert verdicts["d-better"]["outcome"] == "ADOPT"
-
-
-def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path):
-    noise = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
-    arms = {"baseline": {}, "other": {"set": {"model.embedding.norm": "center"}}}
-    study = studies_in(tmp_path)(arms=arms, seeds=list(noise))
-    path = write_results(
-        tmp_path / "r", study, lambda arm, seed: 2.5 + (arm == "other") * noise[seed]
-    ).path
-    out = verb("report", "--no-page", path)[1]
-    (verdict,) = json.loads((path / "verdict.json").read_text())["verdicts"]
-    assert verdict["word"] == "UNRESOLVED" and not verdict["needed"]["why_not"]
-    pairs = verdict["needed"]["pairs"]
-    assert pairs > 5 and f"needs ~{pairs} seeds" in out

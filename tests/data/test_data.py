@@ -82,20 +82,6 @@ def test_a_download_is_cached_and_checked(monkeypatch, tmp_path):
     assert published.shakespeare.function(Data(), HERE) == ["To be, or not to be"]
 
 
-def test_text_reads_a_file_or_a_folder_in_order(tmp_path):
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "1.txt").write_bytes(b"second\r\n" * 40)
-    (tmp_path / "a.txt").write_text("first " * 40)
-    (tmp_path / ".hidden").write_bytes(b"\xff")
-    folder = load_dataset(Data(corpus="text", path=".", seq_len=8), tmp_path)
-    assert folder.n_documents == 2
-    text = folder.tokenizer.decode(np.concatenate([folder.train, folder.validation]))
-    end = "<|endofdocument|>"
-    assert text == "first " * 40 + end + "second\r\n" * 40 + end
-    alone = load_dataset(Data(corpus="text", path="a.txt", seq_len=8), tmp_path)
-    assert (alone.n_documents, alone.tokenizer.end_of_document) == (1, None)
-
-
 def test_a_batch_is_a_pure_function_of_seed_and_step():
     tokens = np.arange(1000, dtype=np.uint16)
     later = batch(tokens, 7, 5, 4, 16)

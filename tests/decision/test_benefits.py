@@ -72,7 +72,8 @@ def test_speed_is_compared_as_a_ratio(small_study, fabricate):
     assert memory.mean == pytest.approx(math.log(0.5))
     assert memory.constant
     (costs,) = analysis.costs
-    assert costs.more_memory == pytest.approx(-0.5)
+    assert costs.more_memory == pytest.approx(-0.5) and costs.prefill is None
+    assert costs.throughput.mean == pytest.approx(1 - np.mean(np.exp(by_hand)), rel=1e-2)
     assert analysis.summary("baseline", "training_memory").mean == pytest.approx(1.0)  # MiB
 
 

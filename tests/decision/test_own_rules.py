@@ -1,8 +1,6 @@
 """The user's own rules: whole or refused before anything runs, and decided as registered."""
 
 import copy
-import re
-from pathlib import Path
 
 import pytest
 
@@ -92,11 +90,3 @@ def test_an_edited_rule_is_refused(damage):
     damage(record)
     with refused("value"):
         rule_from_record(record, "registration.json")
-
-
-def test_the_rule_of_the_documentation_is_whole(small_study, tmp_path):
-    docs = Path(__file__).parents[2] / "docs" / "how-to" / "rule.md"
-    (code,) = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.S)
-    (tmp_path / "ideas.py").write_text(code)
-    rule = find_rule(small_study({"decision.rule": "ideas.py:CAUTIOUS"}))
-    assert [row.outcome for row in rule.rows] == ["REJECT", "ADOPT", "INCONCLUSIVE"]

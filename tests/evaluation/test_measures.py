@@ -68,9 +68,7 @@ KNOWN: dict[str, dict[str, float]] = {
     "reliability_accuracy": {"bin 12": 0.7},
     "temperature_loss": {f"T={t:.3g}": loss_at(t) for t in TEMPERATURES},
     "temperature_calibration_error": {f"T={t:.3g}": abs(0.7 - at(t)) for t in TEMPERATURES},
-    # Where confidence is accuracy: 9^(1/T) / (9^(1/T) + 3) = 7/10.
     "context_loss": {"context 4": LOSS["all"]},
-    # Position 4 against positions 2 and 3, which have three hits and two misses.
 }
 
 

@@ -14,11 +14,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import paribus
 from paribus.runs.executors.jobs import Backend, JobOptions, JobState
-from paribus.study import Study
-
-from ..tools import git
 
 
 class Options(JobOptions):
@@ -60,56 +56,8 @@ class Processes(Backend):
             file.write(line + "\n")
 
 
-COMMAND = r"""
-name = "program"
-seeds = [1, 2]
-[trainer]
-kind = "command"
-command = ["/bin/sh", "train.sh", "{seed}"]
-folder = "repo"
-[metrics.loss]
-stdout = 'loss: (\S+)'
-better = "lower"
-margin = 0.01
-[arms.baseline]
-[arms.idea]
-ref = "idea"
-"""
-
-
-def command_study(folder: Path) -> Study:
-    """A study of a program in a repository: as it is, with uncommitted work, and at a branch."""
-    repo = folder / "repo"
-    repo.mkdir()
-
-    git(repo, "init", "-q", "-b", "main")
-    for words, branch in (("echo loss: $1.1", "main"), ("echo loss: $1.2", "idea")):
-        (repo / "train.sh").write_text(words + "\n")
-        if branch != "main":
-            git(repo, "checkout", "-qb", branch)
-        git(repo, "add", ".")
-        git(repo, "commit", "-qm", branch)
-    git(repo, "checkout", "-q", "main")
-    (repo / "train.sh").write_text("echo loss: $1.4\n")
-    (folder / "program.toml").write_text(COMMAND)
-    return paribus.load_study(folder / "program.toml")
-
-
-def assert_like_here(ours: paribus.Results, study: Study, folder: Path) -> None:
-    """Assert that jobs have left the records of a run by this process, and nothing else."""
-    theirs = paribus.run(study, folder)
-    assert ours.scores["loss"].to_pylist() == [1.4, 1.2, 2.4, 2.2]
-    for one, other in zip(ours.finished, theirs.finished, strict=True):
-        for name in ("evaluation.json", "output.log", "machine.json"):
-            assert (one.path / name).read_bytes() == (other.path / name).read_bytes()
-    assert [one.state for one in ours.controls] == [one.state for one in theirs.controls]
-    assert not (ours.path / "worktrees").exists()
-    assert not (ours.path / ".run").exists()
-
-
-def toml_of(study: Study) -> str:
-    """The small study with three seeds, as a file."""
-    return """
+# The small study with three seeds, as a file.
+SMALL_TOML = """
 name = "small"
 seeds = [1, 2, 3]
 data = {corpus = "text", path = "text.txt", seq_len = 16}

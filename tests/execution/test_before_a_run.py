@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import estimate
 
@@ -13,23 +12,7 @@ from ..tools import refused
 pytestmark = pytest.mark.usefixtures("one_process")
 
 
-def test_errors_come_first(small_study, small_dataset, tmp_path):
-    (tmp_path / "ideas.py").write_text(
-        "from torch import nn\n"
-        "class Doubles(nn.Identity):\n"
-        "    def __init__(self, model): super().__init__()\n"
-        "    def forward(self, x): return x.repeat(1, 1, 2)\n"
-    )
-    study = small_study(
-        arms={"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:Doubles"}}}
-    )
-    with refused("value", match="ideas.py:Doubles"):
-        paribus.run(study, tmp_path / "r", workers=1)
-    misspelt = small_study(
-        arms={"baseline": {}, "b": {"set": {"model.embedding.norm": "layernrm"}}}
-    )
-    with refused("unknown", match="'layernorm'"):
-        check_arm(misspelt, "b", small_dataset, torch.device("cpu"), 1)
+def test_errors_come_first(small_study, tmp_path):
     if not torch.cuda.is_available():
         with refused("value", match="'cuda'"):
             paribus.run(small_study(), tmp_path / "r", device="cuda")
@@ -37,11 +20,6 @@ def test_errors_come_first(small_study, small_dataset, tmp_path):
         paribus.run(small_study(), tmp_path / "r", workers=0)
     with refused("value", match="workers = -1"):
         estimate(small_study(), workers=-1)
-    with refused("system", match="cannot write"):
-        paribus.run(small_study(), "/proc/no/such", workers=1)
-    (study.folder / "text.txt").unlink()
-    with refused("value", match="not exist"):
-        paribus.run(small_study({"data.path": "gone.txt"}), tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 

@@ -87,7 +87,6 @@ def test_points_are_what_a_whole_evaluation_says(small_study):
 @pytest.mark.parametrize(
     ("key", "overrides"),
     [
-        # too many points
         ("target", {"evaluation.target": 2.0}),  # without a curve
         ("target", {"evaluation.every": 2, "evaluation.target": float("nan")}),
         ("curve_tokens", {"evaluation.every": 2, "evaluation.curve_tokens": 0}),

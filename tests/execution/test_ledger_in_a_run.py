@@ -22,30 +22,25 @@ TABLES: dict[str, Any] = {
 }
 
 
-def split(share: float, **more: object) -> dict[str, Any]:
-    return {"data": SMALL["data"] | {"test_fraction": share} | more}
+def split(share: float) -> dict[str, Any]:
+    return {"data": SMALL["data"] | {"test_fraction": share}}
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
-    """A ledger, and studies of one text: without a test part, and with a tenth and 11% of it."""
+    """Studies of one text and ledger: without a test part, and with a tenth and 11% of it."""
     folder = tmp_path_factory.mktemp("three")
-    make, path = studies_in(folder), folder / "ledger.jsonl"
+    make, shares = studies_in(folder), {"plain": 0.0, "tenth": 0.1, "more": 0.11}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARIBUS_LEDGER", str(path))
-        tables = {"plain": split(0.0), "tenth": split(0.1), "more": split(0.11)}
-        yield (
-            path,
-            [
-                paribus.run(make(**TABLES | table, name=name), folder / name, device="cpu")
-                for name, table in tables.items()
-            ],
-        )
+        patch.setenv("PARIBUS_LEDGER", str(folder / "ledger.jsonl"))
+        return [
+            paribus.run(make(**TABLES | split(share), name=name), folder / name, device="cpu")
+            for name, share in shares.items()
+        ]
 
 
 def test_another_split_of_the_same_text_counts(three):
-    _, results = three
-    uses = [opened_texts.read_reuse(ResultsFolder(each.path)) for each in results]
+    uses = [opened_texts.read_reuse(ResultsFolder(results.path)) for results in three]
     assert uses[0] is None
     assert uses[1] is not None and uses[2] is not None
     # The test part of a study without one is its validation text: tests are made on that.
@@ -57,8 +52,7 @@ def test_another_split_of_the_same_text_counts(three):
 def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
     small_study, tmp_path, ledger, monkeypatch
 ):
-    study = small_study(**TABLES | split(0.1) | {"seeds": [1]})
-
+    study = small_study(**TABLES | split(0.1))
     seal = ResultsFolder.seal
 
     def killed(self: ResultsFolder, name: str, value: Any) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ import paribus
 from paribus.study import Study
 
 from ..conftest import Maker
-from ..tools import eventually, refused, running
+from ..tools import eventually, processes, refused
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can do it")
 
@@ -47,8 +48,8 @@ def sleepers(tmp_path):
     """The processes that the module of this test has started, and that live."""
     seconds = f"{86400 + os.getpid()}.{next(NUMBERS)}"
     (tmp_path / "own.py").write_text(SPAWNS.replace("SECONDS", seconds))
-    yield lambda: running("sleep", seconds)
-    for pid in running("sleep", seconds):
+    yield (find := lambda: processes(Path("/"), "sleep " + seconds))
+    for pid in find():
         os.kill(pid, signal.SIGKILL)
 
 

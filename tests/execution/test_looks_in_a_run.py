@@ -1,14 +1,10 @@
 """A study with looks, trained for real: stopped between a look and its record, and continued."""
 
-import json
-import shutil
-
 import pytest
 
 import paribus
 from paribus.analysis import analyse
 from paribus.results import load_results
-from paribus.results.store import ResultsFolder
 from paribus.runs import advance as looking
 from paribus.verification import verify
 
@@ -65,26 +61,10 @@ def test_arms_are_trained_as_far_as_looks_need_them(looked):
     assert analyse(results).contrast("slow", "validation_loss").sampling.look == 1
 
 
-def test_a_finished_study_with_looks_verifies(looked):
-    _, results = looked
-    paribus.decide(paribus.analyse(results))
-    assert verify(results.path).findings == []
-
-
 def test_running_it_again_trains_and_looks_no_more(looked):
     study, results = looked
     before = (results.path / "looks.json").read_bytes()
     again = paribus.run(study, results.path, workers=1)
     assert (results.path / "looks.json").read_bytes() == before
     assert len(again.finished) == 17
-
-
-def test_edited_looks_are_seen(looked, tmp_path):
-    _, results = looked
-    copy = shutil.copytree(results.path, tmp_path / "copy")
-    there = json.loads((copy / "looks.json").read_text())
-    there["looks"] = there["looks"][:1]
-    there["looks"][0]["contrasts"]["again"]["endpoints"]["validation_loss"]["p"] = 0.9
-    with ResultsFolder(copy).sealing("looks.json"):
-        (copy / "looks.json").write_text(json.dumps(there))
-    assert any("looks.json" in line for line in verify(copy).findings)
+    assert verify(results.path).findings == []

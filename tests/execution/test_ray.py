@@ -18,7 +18,6 @@ import paribus
 from paribus.errors import ParibusError
 from paribus.runs.executors import find_backend
 
-from .job_backend import assert_like_here, command_study
 from .test_run import canonical_bytes
 
 pytestmark = pytest.mark.slow
@@ -87,12 +86,6 @@ def test_the_same_bytes(cluster, trained, tmp_path):
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
     assert not (tmp_path / "r" / ".run").exists()
-
-
-def test_a_command_runs_as_jobs(cluster, tmp_path):
-    study = command_study(tmp_path)
-    backend = find_backend("ray", {"address": cluster, "jobs": 2})
-    assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
 
 
 def test_no_cluster_is_one_line(trained, tmp_path):

@@ -11,8 +11,8 @@ import paribus
 from paribus.results import Results
 from paribus.results.trial_folder import CANONICAL
 
-from ..conftest import studies_in
 from ..tools import eventually, in_one_process
+from .job_backend import SMALL_TOML
 
 
 def canonical_bytes(results: Results) -> dict[str, bytes]:
@@ -75,32 +75,10 @@ paribus.run(study, sys.argv[2], workers=1, checkpoint_seconds=0.0)
 """
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A study of a second a trial that was left alone; its folder has its study file."""
-    folder = tmp_path_factory.mktemp("whole")
-    studies_in(folder)  # writes the text
-    (folder / "study.toml").write_text(
-        """
-        name = "small"
-        seeds = [1, 2]
-        data = {corpus = "text", path = "text.txt", seq_len = 16}
-        model = {n_layer = 2, n_head = 2, d_model = 16}
-        training = {iterations = 40, batch_size = 4, dropout = 0.1}
-        tasks = {names = []}
-        [arms.baseline]
-        [arms.layernorm]
-        set."model.embedding.norm" = "layernorm"
-        """
-    )
-    with in_one_process():
-        return paribus.run(paribus.load_study(folder / "study.toml"), folder / "r", workers=1)
-
-
-def test_an_interruption_loses_nothing(whole, tmp_path):
+def test_an_interruption_loses_nothing(trained, tmp_path):
     """Ctrl-C; kills are in tests/torture."""
-    file = whole.path.parent / "study.toml"
-    study = paribus.load_study(file)
+    file = trained.study.folder / "study.toml"
+    file.write_text(SMALL_TOML)
     process = subprocess.Popen(
         [sys.executable, "-c", RUN, str(file), str(tmp_path / "broken")],
         stderr=subprocess.DEVNULL,
@@ -112,11 +90,11 @@ def test_an_interruption_loses_nothing(whole, tmp_path):
     process.wait(60)
     assert not list((tmp_path / "broken").rglob(".*.part"))
     done_before = len(list(trials.rglob("manifest.json")))
-    assert done_before < len(study.trials)
+    assert done_before < len(trained.study.trials)
 
     with in_one_process():
-        resumed = paribus.run(study, tmp_path / "broken", workers=1)
-    assert canonical_bytes(resumed) == canonical_bytes(whole)
+        resumed = paribus.run(paribus.load_study(file), tmp_path / "broken", workers=1)
+    assert canonical_bytes(resumed) == canonical_bytes(trained.results)
     assert not (tmp_path / "broken" / "checkpoints").exists()
     assert not list((tmp_path / "broken").rglob(".*.part"))
 

@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from paribus.runs.executors import find_backend
 from paribus.runs.queue import Queue
 from paribus.runs.standing import job_states
 
-from .job_backend import assert_like_here, command_study, toml_of
+from ..tools import eventually
+from .job_backend import SMALL_TOML
 from .test_run import canonical_bytes
 from .test_several_devices import study as over_two
 
@@ -47,7 +48,7 @@ OF_TWO = (
     ("in slurmd.pid", "in slurmd-n1.pid slurmd-n2.pid"),
 )
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
-SECONDS = 300.0
+until = partial(eventually, seconds=300)
 RANKS = b"--multiprocessing-fork"  # a rank is a spawned process
 
 
@@ -74,13 +75,6 @@ def slurm(tmp_path_factory):
     subprocess.run(["bash", script, "stop", folder], check=False)
 
 
-def until(is_so: Callable[[], object]) -> None:
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < SECONDS
-        time.sleep(0.5)
-
-
 def test_the_same_bytes(trained, tmp_path):
     backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
@@ -88,17 +82,11 @@ def test_the_same_bytes(trained, tmp_path):
     assert not (tmp_path / "r" / ".run").exists()
 
 
-def test_a_command_runs_as_jobs(tmp_path):
-    study = command_study(tmp_path)
-    backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
-    assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
-
-
 def test_status_and_cancel(trained, tmp_path, capsys):
     """`cancel` ends what the study has running, and not the job of somebody else; the jobs of a
     command that was killed are shown; a second command is refused; then the study goes on."""
     file = trained.study.folder / "again.toml"
-    file.write_text(toml_of(trained.study))
+    file.write_text(SMALL_TOML)
     results = tmp_path / "r"
     given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-pdf"]
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
@@ -135,7 +123,7 @@ def test_a_job_goes_on(trained, tmp_path, what):
     if what == "it is preempted" and URGENT not in _said("sinfo", "-h", "-o", "%R").split():
         pytest.skip("this SLURM preempts nothing")
     file = trained.study.folder / "long.toml"
-    text = toml_of(trained.study).replace("iterations = 8", "iterations = 800")
+    text = SMALL_TOML.replace("iterations = 8", "iterations = 800")
     file.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
     results = tmp_path / "r"
     given = ["--backend", "slurm", "--backend-option", "jobs=1", "--device", "cpu", "--no-pdf"]
@@ -159,7 +147,7 @@ def test_a_job_goes_on(trained, tmp_path, what):
             subprocess.run([*node, "state=resume"], check=False)  # it may have come back by itself
         until(lambda: _restarts(row.id))
         subprocess.run(["scontrol", "update", f"jobid={row.id}", "starttime=now"], check=False)
-        for _ in range(int(3 * SECONDS)):
+        for _ in range(900):
             if process.poll() is None:  # a node that is back too soon makes SLURM hold the job
                 subprocess.run(["scontrol", "release", row.id], check=False, capture_output=True)
                 time.sleep(1)

@@ -1,11 +1,8 @@
 """Arms take turns at the end of a study; what comes out is paired by seed."""
 
-import numpy as np
 import pyarrow.compute as pc
 
 import paribus
-from paribus.engine.execution.throughput import UNITS
-from paribus.results import ResultsFolder
 
 
 def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained):
@@ -26,24 +23,6 @@ def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained):
     assert costs.prefill is not None
     assert costs.decoding is not None
     assert table.schema.field("seconds").metadata == {b"unit": b"s"}
-
-
-def test_a_costly_arm_is_seen_to_cost(small_study, fabricate):
-    study = small_study()
-    results = fabricate(study, lambda arm, seed: 2.0)
-    rows = [
-        {"arm": arm, "seed": seed, "kind": kind, "tokens": 100, "seconds": seconds, "bytes": 8.0}
-        for arm, seed in study.trials
-        for kind, seconds in {"training": 1.25 if arm == "layernorm" else 1.0}.items()
-    ]
-    columns = {name: np.array([row[name] for row in rows]) for name in UNITS}
-    folder = ResultsFolder(results.path)
-    with folder.sealing("throughput.parquet"):
-        folder.write_columns("throughput.parquet", columns, UNITS)
-    costs = {cost.arm: cost for cost in paribus.analyse(paribus.load_results(results.path)).costs}
-    assert abs(costs["layernorm"].throughput.mean - 0.2) < 1e-12
-    assert costs["layernorm"].decoding is None
-    assert costs["rmsnorm"].throughput.mean == 0
 
 
 def test_an_own_attention_is_not_timed_at_decoding(odd_arms):

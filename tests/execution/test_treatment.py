@@ -1,6 +1,5 @@
 """Text as the treatment, from the study file to the verdict: arms that read other text."""
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from paribus import analyse, decide, run
-from paribus.engine.data import load_dataset, open_test
+from paribus.engine.data import load_dataset
 from paribus.engine.data.tokenizer import train_tokenizer
 from paribus.engine.execution.start import read_data, settled_budgets
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
@@ -132,26 +131,6 @@ def test_bits_per_byte_are_the_loss_over_the_same_bytes(results):
         assert 0 < value * trial["data"]["validation_bytes"] < tokens * math.log2(2000)
         sizes.add(n_bytes - trial["data"]["validation_bytes"])
     assert min(sizes) >= -8 and max(sizes) < 0  # the first token is not predicted
-
-
-def test_no_training_window_shares_a_token_with_held_out_text(make):
-    study = make({"data.test_fraction": 0.1})
-    whole = [file.read_text() for file in sorted((study.folder / "texts").iterdir())]
-    for dataset in (read_data(study)[study.setting(arm).data] for arm in study.arms):
-        end = dataset.tokenizer.end_of_document
-        n = dataset.sources["corpus"].n_tokens
-        sealed = open_test(dataset.test, {"digest": dataset.digests["test"]})
-        parts = [dataset.train[:n], dataset.validation[:], sealed[:]]
-        documents = [
-            dataset.tokenizer.decode(ids[ids != end])
-            for part in parts
-            for ids in np.split(part, np.flatnonzero(part == end) + 1)
-        ]
-        # Together they are the text, each character of it once.
-        assert "".join(documents) == "".join(whole)
-        for seed, t in itertools.product((1, 2), range(8)):
-            starts = dataset.windows.starts(seed, t, 4)
-            assert starts.min() >= 0 and starts.max() + 17 <= len(dataset.train)
 
 
 def test_budgets_in_bytes_come_to_iterations(make):

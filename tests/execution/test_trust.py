@@ -40,10 +40,10 @@ def stranger(small_study, fabricate):
     return path
 
 
-@pytest.mark.parametrize("verb", ["status", "report"])
+@pytest.mark.parametrize("verb", [["status"], ["report", "--no-pdf"]])
 def test_verbs_that_read_run_nothing(verb, stranger, tmp_path):
     with chdir(tmp_path):
-        main([verb, str(stranger)])
+        main([*verb, str(stranger)])
     assert not (stranger / "it-ran").exists()
 
 

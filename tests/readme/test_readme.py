@@ -1,7 +1,6 @@
 """README and documentation are true: examples run, the tree is the tree, verbs are verbs."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +11,10 @@ from paribus.engine.data import CharacterTokenizer, load_dataset
 from paribus.engine.model import count_parameters
 from paribus.engine.probes import study_probes
 from paribus.engine.training import Trainer
+from paribus.study import Study
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from .test_documentation import FENCE, PAGES, ROOT
+
 README = "\n".join(page.read_text() for page in PAGES)
 
 # What the pages' fragments are put into.
@@ -32,15 +32,26 @@ iterations = 100
 
 
 def block(language: str, containing: str) -> str:
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    blocks = FENCE.findall(README)
     return next(text for kind, text in blocks if kind == language and containing in text)
 
 
-def test_the_own_idea_of_the_readme_can_be_run(tmp_path):
-    (tmp_path / "study.toml").write_text(STUDY + block("toml", "ideas.py:CausalAverage"))
-    (tmp_path / "ideas.py").write_text(block("python", "class CausalAverage"))
-    (tmp_path / "my-text.txt").write_text("all else equal " * 200)
-    study = paribus.load_study(tmp_path / "study.toml")
+@pytest.fixture
+def written(tmp_path):
+    """`written(tables, code)`: the study of these tables, beside its text and `ideas.py`."""
+
+    def write(tables: str, code: str) -> Study:
+        (tmp_path / "study.toml").write_text(STUDY + tables)
+        (tmp_path / "ideas.py").write_text(code)
+        (tmp_path / "my-text.txt").write_text("all else equal " * 200)
+        return paribus.load_study(tmp_path / "study.toml")
+
+    return write
+
+
+def test_the_own_idea_of_the_readme_can_be_run(written, tmp_path):
+    tables = block("toml", "ideas.py:CausalAverage")
+    study = written(tables, block("python", "class CausalAverage"))
     vocab_size = CharacterTokenizer.of("all else equal ").vocab_size
     parameters = {
         arm: count_parameters(study.setting(arm), vocab_size, study.folder) for arm in study.arms
@@ -52,12 +63,9 @@ def test_the_own_idea_of_the_readme_can_be_run(tmp_path):
     )
 
 
-def test_the_own_probe_of_the_readme_measures(tmp_path):
-    tables = block("toml", "[probes]")
-    (tmp_path / "study.toml").write_text(STUDY + "[arms.baseline]\n" + tables)
-    (tmp_path / "ideas.py").write_text(block("python", "def quiet"))
-    (tmp_path / "my-text.txt").write_text("all else equal " * 200)
-    study = paribus.load_study(tmp_path / "study.toml")
+def test_the_own_probe_of_the_readme_measures(written, tmp_path):
+    tables = "[arms.baseline]\n" + block("toml", "[probes]")
+    study = written(tables, block("python", "def quiet"))
     probes = {probe.name: probe for probe in study_probes(study)}
     assert "logits" not in probes
     assert probes["residual_norm"].every == 5
@@ -71,13 +79,10 @@ def test_the_own_probe_of_the_readme_measures(tmp_path):
     assert len(block("python", "def quiet").strip().splitlines()) <= 14
 
 
-def test_the_own_optimizer_and_loss_of_the_readme_train(tmp_path):
+def test_the_own_optimizer_and_loss_of_the_readme_train(written, tmp_path):
     arms = block("toml", "[arms.signum]") + block("toml", "[arms.confident]")
-    (tmp_path / "study.toml").write_text(STUDY + "[arms.baseline]\n" + arms)
-    ideas = "".join(block("python", of) for of in ("def signum", "def confident"))
-    (tmp_path / "ideas.py").write_text(ideas)
-    (tmp_path / "my-text.txt").write_text("all else equal " * 200)
-    study = paribus.load_study(tmp_path / "study.toml", {"model.n_layer": 1})
+    ideas = block("python", "def signum") + block("python", "def confident")
+    study = written("[model]\nn_layer = 1\n[arms.baseline]\n" + arms, ideas)
     dataset = load_dataset(study.data, tmp_path)
     for arm, slots in (
         ("signum", {"momentum_buffer"}),

@@ -46,16 +46,6 @@ def sealed(folder: TrialFolder) -> TrialFolder:
     return folder
 
 
-def test_finishing_seals_the_records(tmp_path):
-    folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
-    assert folder.is_finished
-    folder.verify()
-    assert folder.read_columns("steps.parquet").schema.field("train_loss").metadata == {
-        b"unit": b"nats"
-    }
-    assert folder.read_weights()["w"].tolist() == [[1, 1], [1, 1]]
-
-
 @pytest.mark.parametrize(
     "name",
     ["trial.json", "steps.parquet", "weights.safetensors"],

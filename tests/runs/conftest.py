@@ -1,7 +1,5 @@
-"""A study of a small program, and processes that work on it."""
+"""A study of a small program."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,20 +57,3 @@ def records(results: Results) -> dict[str, bytes]:
         for trial in results.finished
         for name in ("evaluation.json", "output.log")
     }
-
-
-def processes(folder: Path, *words: str) -> list[int]:
-    """Return the processes whose command line has all `words`, working in `folder` or below."""
-    return list(_processes(folder, words))
-
-
-def _processes(folder: Path, words: tuple[str, ...]) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            where = os.readlink(path / "cwd")
-            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if where.startswith(str(folder)) and state not in "ZX" and all(w in line for w in words):
-            yield int(path.name)

@@ -22,8 +22,8 @@ from paribus.runs.run import Options, _order
 from paribus.runs.standing import cancel, job_states
 
 from ..execution.job_backend import Options as ProcessOptions, Processes
-from ..tools import eventually, in_one_process, refused
-from .conftest import processes, records, study_in
+from ..tools import eventually, in_one_process, processes, refused
+from .conftest import records, study_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -114,15 +114,6 @@ def test_a_scheduler_that_does_not_answer_for_a_while_ends_nothing(
     assert record.getMessage().startswith("slurmctld:")
 
 
-def test_jobs_leave_the_records_of_a_run_here(tmp_path: Path, processes_backend: Processes) -> None:
-    study = study_in(tmp_path)
-    with in_one_process():
-        here = records(paribus.run(study, tmp_path / "here"))
-    there = paribus.run(study, tmp_path / "r", backend=processes_backend)
-    assert records(there) == here and not (tmp_path / "r" / ".run").exists()
-    assert not processes(tmp_path, "paribus.runs.worker", "paribus-")
-
-
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -140,14 +131,11 @@ def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
     study = study_in(tmp_path)
     with in_one_process():
         here = records(paribus.run(study, tmp_path / "here"))
-    (tmp_path / "train.py").write_text(
-        (tmp_path / "train.py").read_text().replace('"STEP_SECONDS", 0', '"STEP_SECONDS", 0.3')
-    )
     search = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     command = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": search},
+        env=os.environ | {"PYTHONPATH": search, "STEP_SECONDS": "0.3"},
     )
     sealed = tmp_path / "r" / "trials"
     eventually(lambda: len(list(sealed.glob("*/*/manifest.json"))) >= 1)
@@ -155,19 +143,13 @@ def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
     command.wait()
     n = len(list(sealed.glob("*/*/manifest.json")))
     eventually(lambda: len(list(sealed.glob("*/*/manifest.json"))) > n)
-    assert job_rows_of(tmp_path, processes_backend, monkeypatch)
+    monkeypatch.setattr("paribus.runs.standing.find_backend", lambda *_: processes_backend)
+    assert [row.phase for row in job_states(tmp_path / "r")] == ["running"] * 2
     results = paribus.run(study, tmp_path / "r", backend=processes_backend)
     asked = (tmp_path / "scheduler" / "asked").read_text()
     assert asked.count("submit") == 1
-    assert {k: v for k, v in records(results).items() if "evaluation" in k} == {
-        k: v for k, v in here.items() if "evaluation" in k
-    }
-
-
-def job_rows_of(folder: Path, backend: Processes, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr("paribus.runs.standing.find_backend", lambda *_: backend)
-    rows = job_states(folder / "r")
-    return len(rows) == 2 and all(row.phase == "running" for row in rows)
+    assert records(results) == here and not (tmp_path / "r" / ".run").exists()
+    assert not processes(tmp_path, "paribus.runs.worker", "paribus-")
 
 
 def test_cancel_ends_the_jobs_of_a_study(

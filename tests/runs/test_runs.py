@@ -19,28 +19,17 @@ import paribus
 from paribus.results import ResultsFolder
 from paribus.results.store import LOCK, results_folder
 from paribus.runs.executors import find_backend
-from paribus.runs.progress import Progress
 from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order
 from paribus.runs.standing import cancel, is_active
 from paribus.study import Study
 
-from ..tools import eventually, in_one_process, refused, verb
-from .conftest import processes, records, study_in
+from ..tools import eventually, in_one_process, processes, refused, verb
+from .conftest import records, study_in
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-COMMAND = [
-    sys.executable,
-    "-m",
-    "paribus",
-    "run",
-    "study.toml",
-    "--no-pdf",
-    "--workers",
-    "1",
-    "--results",
-    "r",
-]
+COMMAND = [sys.executable, "-m", "paribus", "run", "study.toml", "--results", "r"]
+COMMAND += ["--workers", "1", "--no-pdf"]
 CALL = "import paribus; paribus.run(paribus.load_study('study.toml'), 'r')"
 
 
@@ -115,21 +104,6 @@ def test_a_run_is_followed_and_cancelled_from_outside(study: Study, tmp_path: Pa
     assert not is_active(home)
     with refused("missing"):
         cancel(home)
-
-
-def test_a_run_is_watched_and_running_again_runs_nothing(study: Study, tmp_path: Path) -> None:
-    seen: list[tuple[int, int, str]] = []
-
-    def watch(now: Progress) -> None:
-        seen.append((now.n_finished, now.n_trials, now.unit))
-
-    with in_one_process():
-        paribus.run(study, tmp_path / "r", watch=watch)
-    assert seen[-1] == (4, 4, "trials")
-    with in_one_process():
-        before = {path: path.stat().st_mtime_ns for path in sealed(tmp_path)}
-        paribus.run(study, tmp_path / "r")
-    assert {path: path.stat().st_mtime_ns for path in sealed(tmp_path)} == before
 
 
 @LINUX
@@ -284,20 +258,6 @@ def test_workers_need_no_command(
     workers = [worker(queue, f"w{k}", tmp_path) for k in range(2)]
     assert [one.wait(120) for one in workers] == [0, 0] and queue.is_finished
     assert records(paribus.load_results(tmp_path / "r")) == whole
-
-
-@LINUX
-def test_what_a_killed_worker_s_program_started_ends(
-    study: Study, tmp_path: Path, opened: Callable[..., Queue]
-) -> None:
-    sleep = "import subprocess\nfor apart in (False, True):\n    subprocess.Popen(['sleep', '611']"
-    text = f"{sleep}, start_new_session=apart)\nimport time; time.sleep(611)\n"
-    (tmp_path / "train.py").write_text(text)
-    guard = worker(opened(study), "first", tmp_path)
-    eventually(lambda: len(processes(tmp_path, "sleep 611")) == 2)
-    os.kill(int(Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text()), signal.SIGKILL)
-    assert guard.wait(60) == -signal.SIGKILL
-    assert not processes(tmp_path, "sleep 611") + processes(tmp_path, "train.py")
 
 
 @LINUX

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from paribus.digests import canonical_json, changes, flatten
+from paribus.engine.setting import with_precision
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study, parse_override, parse_study
 from paribus.study.base import shortened
@@ -106,6 +107,17 @@ def test_bad_studies_are_refused_in_one_line(text, message):
 def test_bad_tables_are_refused_in_one_line(text, message):
     with refused("value", match=re.escape(message)):
         parse_study(tomllib.loads(text), folder=Path())
+
+
+def test_an_arm_may_state_another_precision(small_study):
+    arms = {"baseline": {}, "exact": {"set": {"training.precision": "float32"}}}
+    training = {"iterations": 8, "batch_size": 4, "precision": "auto"}
+    study = small_study(arms=arms, training=training)
+    settled = with_precision(study, "bfloat16")
+    assert settled.differences("exact") == {"training.precision": ("bfloat16", "float32")}
+    # Where auto means just that, nothing is left to compare.
+    with refused("conflict", match="'exact'"):
+        with_precision(study, "float32")
 
 
 def test_names_are_limited_in_bytes_as_folders_are():

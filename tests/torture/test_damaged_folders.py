@@ -2,13 +2,11 @@
 
 import random
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from paribus.cli import main
+from ..tools import verb
 
 VERBS = (["status"], ["verify"], ["report", "--no-page"])
 ANSWERS = ("analysis.json", "verdict.json")
@@ -30,13 +28,6 @@ def damage(path: Path, how: str, rng: random.Random) -> None:
         path.write_bytes({"empty": b"", "cut": content[:at], "replace": b"\0[1e999]"}[how])
 
 
-def call(verb: list[str], folder: Path) -> tuple[int, str]:
-    """Return the exit code of a verb on a folder, and what it wrote to standard error."""
-    with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as errors:
-        code = main([*verb, str(folder)])
-    return code, errors.getvalue()
-
-
 def answers(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in ANSWERS]
 
@@ -46,7 +37,7 @@ def test_damaged_folders(n, tmp_path, small_study, fabricate):
     change = {"set": {"model.embedding.norm": "layernorm"}}
     study = small_study(arms={"baseline": {}, "layernorm": change}, seeds=[1, 2, 3])
     whole = fabricate(study, lambda arm, seed: 3 + seed / 50 + (arm != "baseline") * seed / 99).path
-    assert call(VERBS[-1], whole) == (0, "")
+    assert verb(*VERBS[-1], whole)[0] == 0
     right, files = answers(whole), sorted(path for path in whole.rglob("*") if path.is_file())
     for number in range(n):
         rng = random.Random(number)
@@ -57,9 +48,9 @@ def test_damaged_folders(n, tmp_path, small_study, fabricate):
         damage(folder / file.relative_to(whole), how, rng)
         case = f"damage {number}: {how} {file.relative_to(whole)}"
         codes = {}
-        for verb in VERBS:
-            codes[verb[0]], errors = call(verb, folder)
-            assert codes[verb[0]] in (0, 2, 3), case
-            assert codes[verb[0]] != 2 or errors.count("\n") == 1, f"{case}: {errors}"
+        for name, *options in VERBS:
+            codes[name], _, errors = verb(name, *options, folder)
+            assert codes[name] in (0, 2, 3), case
+            assert codes[name] != 2 or errors.count("\n") == 1, f"{case}: {errors}"
         if codes["report"] == 0 and file.name not in UNSEALED and file.name != "manifest.json":
             assert answers(folder) == right, case

@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer as HuggingFaceTokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-from paribus.engine.data.tokenizer import BpeTokenizer
+from paribus.engine.data.tokenizer import BpeTokenizer, train_tokenizer
 from paribus.engine.evaluation.harness.standard import standard
 from paribus.engine.evaluation.harness.task_runs import run_tasks, suite_tasks
 from paribus.engine.format import FORMAT
 from paribus.engine.model import GPT, build_model
-from paribus.engine.setting import Setting
+from paribus.engine.setting import Data, Setting
 from paribus.engine.tasks import write_suite
 from paribus.rng import stream
 from paribus.study import load_study
@@ -95,19 +94,11 @@ def hub(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def bpe(tmp_path_factory):
-    learned = HuggingFaceTokenizer(models.BPE())
-    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    learned.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|endoftext|>"],
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    learned.train_from_iterator([str(HUB)], trainer)
-    file = tmp_path_factory.mktemp("bpe") / "tokenizer.json"
-    learned.save(str(file))
-    return BpeTokenizer.read(file)
+    folder = tmp_path_factory.mktemp("bpe")
+    (folder / "text.txt").write_text(str(HUB), encoding="utf-8")
+    text = Data(corpus="text", path="text.txt")
+    train_tokenizer(text, folder, 400, folder / "tokenizer.json")
+    return BpeTokenizer.read(folder / "tokenizer.json")
 
 
 @pytest.fixture

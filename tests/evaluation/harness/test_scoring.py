@@ -72,26 +72,3 @@ def test_no_batch_holds_more_than_it_may(make_model, monkeypatch):
     assert len(sizes) > 7
     for one, other in zip(again, few, strict=True):
         assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
-
-
-def test_shared_prefixes(make_model, monkeypatch):
-    computed: list[int] = []
-    whole = GPT.hidden
-
-    def counted(model: GPT, tokens: torch.Tensor, cache: KeyValueCache | None) -> torch.Tensor:
-        computed.append(tokens.numel())
-        return whole(model, tokens, cache)
-
-    monkeypatch.setattr(GPT, "hidden", counted)
-    rng = stream(0, "shared")
-    root = rng.integers(0, VOCABULARY, size=90)
-    pairs = [
-        Pair(
-            np.concatenate([root, [item % 11], rng.integers(0, VOCABULARY, 9)]),
-            rng.integers(0, 5, 6),
-        )
-        for item in range(40)
-    ]
-    score(make_model(VOCABULARY), pairs)
-    # The beginning once, then the rest of each context and continuation but its last token.
-    assert (computed[0], sum(computed[1:])) == (90, 40 * (10 + 6 - 1))
