@@ -13,7 +13,7 @@ from typing import Any
 
 
 def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
-    """Serialise a value as canonical JSON. Raises ValueError for NaN and infinities.
+    """Serialize a value as canonical JSON. Raises ValueError for NaN and infinities.
 
     If `sort_keys` is False, the order of dict keys is preserved and affects the result.
     """

@@ -32,7 +32,7 @@ UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 def explain(
     error: ValidationError, model: type[BaseModel] = BaseModel, also: Sequence[str] = ()
 ) -> str:
-    """Summarise a validation error as one line that lists all problems.
+    """Summarize a validation error as one line that lists all problems.
 
     Args:
         error: the validation error.

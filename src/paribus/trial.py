@@ -70,7 +70,7 @@ def report(step=None, **values):
 def batch(*data):
     """Record a training batch: arrays, tensors, strings, or lists and dicts of these.
 
-    GPU tensors are copied to the CPU, which synchronises with the GPU. To avoid this, pass the
+    GPU tensors are copied to the CPU, which synchronizes with the GPU. To avoid this, pass the
     batch before it is moved to the GPU.
     """
     global _batches, _data
@@ -85,7 +85,7 @@ def batch(*data):
 
 
 def initial(model):
-    """Record initial parameter values, given as a PyTorch module or a dict of arrays by name."""
+    """Record initial parameter values, given as a PyTorch module or a dict of named arrays."""
     if not active:
         return
     values = model

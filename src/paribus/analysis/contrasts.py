@@ -158,7 +158,7 @@ def compare_arms(
         metric: the compared metric.
         sampled: seeds included in the analysis.
         family: number of hypotheses in the family.
-        scores: {arm: item scores by task, [seeds, items]} if results generalise to new items, and
+        scores: {arm: item scores by task, [seeds, items]} if results generalize to new items, and
             any string otherwise.
     """
     study, choice = table.results.study, difference.choice
@@ -388,7 +388,7 @@ def _never(table: Table, arm: str, metric: str) -> int:
 
 
 def _why_uncounted(table: Table, arm: str, reference: str, metric: str) -> str:
-    """Return why a contrast is not a hypothesis of its family, or "" if it is.
+    """Return why a contrast is excluded from its family of tests, or "" if it is included.
 
     A contrast is excluded if the metric is not comparable between the arms or was not measured.
     """

@@ -1,6 +1,6 @@
 """Per-item scores, where items are documents, contiguous blocks of one text, or task questions.
 
-If results are to generalise to new text or new questions, items are treated as a random sample, in
+If results are to generalize to new text or new questions, items are treated as a random sample, in
 addition to seeds.
 """
 
@@ -29,7 +29,7 @@ def block_scores(
     """Return block scores at every seed, [S, I], whose mean over blocks is the text's score.
 
     Recorded blocks are used, or joined into `n_blocks` contiguous blocks. A ratio of sums over
-    blocks with totals y_i and counts x_i is linearised (Cochran 1977, Sampling Techniques, section
+    blocks with totals y_i and counts x_i is linearized (Cochran 1977, Sampling Techniques, section
     6.4): the score of block i is R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x). For blocks
     of equal size, this equals y_i / x_i.
     """

@@ -34,7 +34,7 @@ class Summary:
 
     @property
     def mean(self) -> float | None:
-        """Mean over trials, in the metric's unit, or None without trials."""
+        """Mean over trials, in the metric's unit, or None if there are no trials."""
         return fmean(self.values.values()) if self.values else None
 
     @property
@@ -147,7 +147,7 @@ class Tested:
             either arm.
         by_run: result over seed pairs or unpaired runs, or None if the test could not be run.
         decided: result of the primary test. It equals that of `by_run`, or comes from a test over
-            seeds and items if results generalise to new items.
+            seeds and items if results generalize to new items.
         why_not: why the test could not be run, or "" if it was run.
         margin: equivalence margin; None if it is not set.
         choice: error from hyperparameter selection; None without tuning.
@@ -208,7 +208,7 @@ class Contrast(Tested):
         checks: results of sensitivity analyses; () for fewer than five pairs.
         items_about: description of the paired items, such as `40 documents`, or "" if items are
             not paired.
-        items_why_not: why results cannot generalise to new items as registered, or "" if they can.
+        items_why_not: why results cannot generalize to new items as registered, or "" if they can.
         target: description of the target population, such as `this text`, or "".
         counting_diverged: the same contrast, with the worst finite score of both arms imputed for
             diverged runs. None for secondary endpoints, and if no run diverged.
@@ -390,7 +390,7 @@ class Analysis:
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the analysis as JSON-serialisable types, as in `analysis.json`."""
+        """Return the analysis as a JSON-serializable dict, as stored in `analysis.json`."""
         # The files may move, and what is inferred from them stays: runs.json has their digests.
         runs = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else None
         metrics = {name: metric.about for name, metric in self.metrics.items()}

@@ -146,7 +146,7 @@ def _lost(log_ratio: float) -> float:
 
 
 def budget_state(n: int, bounds: Interval, budget: float | None) -> BudgetState | None:
-    """Return whether a cost is within or over its budget, or None without a budget.
+    """Compare a cost with its budget, or return None if `budget` is None.
 
     Args:
         n: number of pairs, or of runs in the smaller arm; at least five are needed.

@@ -190,7 +190,7 @@ class Rule:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The rule as JSON-serialisable data, which `rule_from_record` reads."""
+        """The rule as JSON-serializable data, which `rule_from_record` reads."""
         record: dict[str, Any] = FORM.dump_python(self, mode="json", exclude={"table"})
         return record
 

@@ -123,7 +123,7 @@ def _text(own: StackedEvidence, reference: StackedEvidence, declared: Declared) 
 
 
 def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare the held-out texts, and how much of them the training texts contain.
+    """Compare the held-out texts and their overlap with the training texts.
 
     Held-out texts must be equal, even if the arm declares another text.
     """
@@ -213,7 +213,7 @@ def _initial_values(
         return "held", f"{summary}; not shared: {some(alone)}" if alone else summary
     if same_rule := [name for name in differing if ours[name]["rule"] == theirs[name]["rule"]]:
         return "broken", f"different values despite the same rule: {some(same_rule)}"
-    # An initialisation rule depends on these keys; the depth scales residual projections.
+    # An initialization rule depends on these keys; the depth scales residual projections.
     state = declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
     return state, f"initialized by a different rule: {some(differing)}"
 

@@ -82,7 +82,7 @@ def share_gpus(n: int, slot: int) -> str:
     """
     indices = list(gpus())
     if n > len(indices):
-        raise OSError(f"trainer.gpus = {n} exceeds the number of visible GPUs, {len(indices)}")
+        raise OSError(f"trainer.gpus = {n}, but only {len(indices)} GPUs are visible")
     first = slot % (len(indices) // n) * n if n else 0
     return ",".join(indices[first : first + n])
 

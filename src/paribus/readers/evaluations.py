@@ -44,7 +44,7 @@ def _read_results(source: Source) -> Iterator[Run]:
     with its result file.
     """
     if SAMPLES.fullmatch(source.name):
-        raise SkippedError("it is read with results_<date>.json in the same folder; pass that file")
+        raise SkippedError("its run is read from results_<date>.json beside it; pass that file")
     run, content = Run(), as_dict(source.json())
     for task, metrics in as_dict(content.get("results")).items():
         for name, value in as_dict(metrics).items():

@@ -1,4 +1,4 @@
-"""Facts about the runs besides their scores: is all else equal between the arms?
+"""Facts about the runs other than scores, to check that all else is equal between the arms.
 
 A fact is any column, configuration value or setting of a run that is not a score. Its kind is
 inferred from its name. The conclusion depends on how its values differ within and between arms:
@@ -56,7 +56,7 @@ Finding = tuple[str, str]  # a code and a sentence about the runs, for cautions 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact about the runs."""
+    """A recorded property of the runs, such as a setting, and how it differs between arms."""
 
     name: str
     """its name in the files"""
@@ -141,12 +141,12 @@ def _quantities(name: str, values: Iterable[Value]) -> set[str] | None:
 
 
 def _quantities_in(words: Iterable[str]) -> set[str]:
-    """Return the quantities among words, each by one name: `time` for `latency`."""
+    """Return the canonical names of the quantities in `words`, such as `time` for `latency`."""
     return {"time" if w in SETS["timed"] else w[:4] for w in words if w in SETS["quantity"]}
 
 
 def end_of(run: Run, score: str) -> float:
-    """Return the last step of a run's score curve, or else of the run, or NaN if none is known."""
+    """Return the last step of a run's score curve, or of the run without one, or NaN if unknown."""
     if score in run.curves:
         return float(run.curves[score][-1, 0])
     steps = run.facts.get("steps")
@@ -154,7 +154,7 @@ def end_of(run: Run, score: str) -> float:
 
 
 def common_step(runs: Iterable[Run], score: str) -> str:
-    """Return how to compare runs at the last step that all of them logged, or "" if none exists."""
+    """Return the option to compare runs at their last common step, or "" if there is none."""
     steps = [{*run.curves[score][:, 0]} if score in run.curves else set() for run in runs]
     shared = set.intersection(*steps) if steps else set[float]()
     return f"--at-step {max(shared):g}" if shared else ""
@@ -167,7 +167,7 @@ def values_of(runs: Iterable[Run], name: str) -> list[Value]:
 
 
 def find_seed(runs: Sequence[Run], name: str) -> str:
-    """Return the name of the fact that holds the seeds: `name`, or a substitute for `seed`.
+    """Return the name of the fact that contains the seeds: `name`, or a substitute for `seed`.
 
     If no run has the fact `seed`, a similar one, such as `config.trainer.seed` or `fold`, is used.
     """
@@ -205,7 +205,7 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
 
 
 def _is_outcome(name: str, kind: str, arms: Arms, *, is_replicated: bool) -> bool:
-    """Return whether a fact was most likely measured, although a word of its name says otherwise.
+    """Return whether a fact is most likely a measurement, although its name suggests otherwise.
 
     It is a number that varies within every arm. A choice would be the same for the whole arm, or
     take the same values in every arm. If all words of the name are those of a choice, it must have
@@ -229,7 +229,7 @@ def _is_outcome(name: str, kind: str, arms: Arms, *, is_replicated: bool) -> boo
 
 
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_rows: bool) -> str:
-    """Return the conclusion from a fact's values in each arm.
+    """Classify a fact by its values in each arm; see `Fact.conclusion`.
 
     Runs without distinct seeds may in fact be rows of one run (`may_be_rows`): the points of a
     curve, whose steps start small, or items, which are the same in each arm.
@@ -277,7 +277,7 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
             text = f"All runs start from one checkpoint ({name} {_as_text(starts.pop())}): the"
             yield "one_start", f"{text} spread over seeds excludes variation before it."
     if zeroed := [run for run in every if run.facts.get("zeroed") == score]:
-        text = f"{plural(len(zeroed), 'run')} logged a {score} of 0 and a gradient norm of NaN"
+        text = f"{plural(len(zeroed), 'run')} logged {score} = 0 and a gradient norm of NaN"
         yield "nan_as_zero", f"{text}, such as {zeroed[0].source}. This counts as divergence."
 
 

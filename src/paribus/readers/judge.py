@@ -1,4 +1,4 @@
-"""Judging of finished runs: which runs and scores count, and the study that compares them."""
+"""Judging of finished runs: selection of runs and scores, and construction of the study."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def make_study(
     selection = select_runs(by_label, section, scores, lower=directions[first] == "lower")
     by_label = selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
-        why = f"arm '{empty[0]}' has no finished run with a {first}; write NaN for a run"
-        raise ParibusError(f"{why} that diverged, or remove the arm", code="too_few")
+        why = f"arm '{empty[0]}' has no finished run with a value of {first}"
+        raise ParibusError(f"{why}; set it to NaN for diverged runs, or remove the arm", code="too_few")
     shared = [{seed_of(run, section) for run in runs} for runs in by_label.values()]
     if not pair and "" not in shared[0] and all(own == shared[0] for own in shared[1:]):
         text = "All arms have the same seeds: if runs of a seed share data and initial values,"
@@ -169,7 +169,7 @@ def read_data(
 ) -> tuple[Reading, RunsSection, dict[str, list[Run]]]:
     """Read the runs in a table or in files. `make_study` explains the options.
 
-    Returns the reading, the section `[runs]` with the options, and the runs keyed by arm label.
+    Returns the reading, the `[runs]` section with the options, and the runs keyed by arm label.
     Raises ParibusError if there are no runs.
     """
     if isinstance(pair, str) and pair != "seed":
@@ -222,16 +222,16 @@ def default_score(runs: Sequence[Run]) -> str:
         name for name in names if TOKENS.fullmatch(name) or GRADIENT_NORM.fullmatch(name)
     }
     if not names:
-        why = f"no column or line of {runs[0].source} is recognized as a score; name a column"
+        why = f"no column or line of {runs[0].source} is recognized as a score"
         raise ParibusError(
-            f"{why} with --score: {some(sorted(runs[0].facts), 8)}", code="ambiguous"
+            f"{why}; name one with --score: {some(sorted(runs[0].facts), 8)}", code="ambiguous"
         )
     known = sorted(names - no_results or names)
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]
-    why = f"no score was chosen; name one, such as --score {shlex.quote(known[0])}"
-    raise ParibusError(f"{why}: {some(known, MOST_NAMED)}", code="ambiguous")
+    why = f"no score was chosen from {some(known, MOST_NAMED)}"
+    raise ParibusError(f"{why}; pass one, as in --score {shlex.quote(known[0])}", code="ambiguous")
 
 
 def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence[Run]]) -> str:
@@ -318,8 +318,8 @@ def direction(score: str) -> Better:
     telling = [word for word in words if word in WORDS["lower"] + WORDS["higher"]]
     if telling and {*words}.isdisjoint(WORDS["turned"]):
         return "lower" if telling[-1] in WORDS["lower"] else "higher"
-    why = f"the better direction of '{score}' is unknown; pass --better lower or --better higher"
-    raise ParibusError(f"{why}, once per score", code="ambiguous")
+    why = f"the better direction of '{score}' is unknown"
+    raise ParibusError(f"{why}; pass --better lower (or higher) for each score", code="ambiguous")
 
 
 def _spreads(by_label: Mapping[str, Sequence[Run]], score: str) -> list[float]:
@@ -337,7 +337,7 @@ def digits_of(spreads: Sequence[float]) -> int:
 
 @dataclass
 class Selection:
-    """The runs to compare, and what is known about them.
+    """The runs to compare, with their facts and findings.
 
     Attributes:
         runs: the runs, keyed by arm label.
@@ -353,7 +353,7 @@ class Selection:
 
 
 def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]:
-    """Return the runs that meet `section.where`, keyed by arm label, or "" if they have none.
+    """Return the runs that meet `section.where`, keyed by arm label ("" for runs without one).
 
     A seed nested in the configuration becomes the fact `seed`. The parent runs of sweeps are
     excluded, with a note in `reading`.
@@ -375,7 +375,7 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
         meant = {value, as_number(value)}
         runs = [run for run in runs if (run.facts.get(name) in meant) != is_excluded]
         if not runs:
-            raise ParibusError(f"where: no run has {condition}; its values: {some(values, 8)}")
+            raise ParibusError(f"where: no run has {condition}; choose from {some(values, 8)}")
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
     for run in runs:
@@ -387,8 +387,8 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
     for name in _summaries(by_label, section):
         keys = (section.seed, section.arm, *ROW_NAMES)
         column = next((k for k in keys if name in {run.facts.get(k) for run in runs}), section.arm)
-        why = f"a row called '{name}' seems to summarize other rows; exclude such rows"
-        raise ParibusError(f"{why} (--where '{column}!={name}')", code="incomparable")
+        why = f"a row called '{name}' seems to summarize other rows"
+        raise ParibusError(f"{why}; exclude it (--where '{column}!={name}')", code="incomparable")
     return by_label
 
 
@@ -414,7 +414,7 @@ def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
 
 
 def _summarized(name: str) -> str | None:
-    """Return what a row summarizes by its name: `base` for `base (mean)`, or None if nothing."""
+    """Return the name of the rows that a row summarizes: `base` for `base (mean)`, or None."""
     words = _words(name)
     rest = [word for word in words if word not in SUMMARIES]
     is_summary = len(rest) < len(words)
@@ -433,7 +433,7 @@ def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
     if values := values_of(runs, name):
         return values
     known = {fact for run in runs for fact in run.facts}
-    raise ParibusError(f"{key}: no run has '{name}': {nearest(name, known)}")
+    raise ParibusError(f"{key}: no run has '{name}'; {nearest(name, known)}")
 
 
 def seed_of(run: Run, section: RunsSection) -> str:
@@ -451,7 +451,7 @@ def select_runs(
 
     Args:
         by_label: the runs, keyed by arm label.
-        section: the section `[runs]` of the study.
+        section: the study's `[runs]` section.
         scores: names of the scores; the first one decides.
         lower: whether lower values of the first score are better.
 
@@ -462,7 +462,7 @@ def select_runs(
     known = {name for run in every for name in run.scores}
     for name in scores:
         if name not in known:
-            raise ParibusError(f"no run has a score '{name}': {nearest(name, known)}")
+            raise ParibusError(f"no run has a score '{name}'; {nearest(name, known)}")
     for run in every:
         if "cut" in run.facts and score not in run.scores and not run.is_row:
             run.facts.setdefault(NOT_FINISHED, "cut")
@@ -503,9 +503,9 @@ def select_runs(
         _refuse_other_ends(kept, facts, score)
     for arm, seed in twins:
         named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
-        why = f"arm '{arm}' has {seeds[arm, seed]} runs with seed {seed} ({named}); remove one, or"
-        ways = "name the column that distinguishes the rows with --seed, --step or --item"
-        raise ParibusError(f"{why} {ways}", code="ambiguous")
+        why = f"arm '{arm}' has {seeds[arm, seed]} runs with seed {seed} ({named})"
+        ways = "remove one, or name the column that distinguishes them (--seed, --step or --item)"
+        raise ParibusError(f"{why}; {ways}", code="ambiguous")
     return Selection(kept, excluded, facts, findings)
 
 
@@ -534,7 +534,7 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
     reason. Raises ParibusError if the run has no score called `name`.
     """
     if name not in run.scores:
-        raise ParibusError(f"{run.source} has no score '{name}': {nearest(name, run.scores)}")
+        raise ParibusError(f"{run.source} has no score '{name}'; {nearest(name, run.scores)}")
     if at_step is None:
         return run.scores[name]
     last, value = run.curves.get(name, [(math.inf, 0.0)])[-1]
@@ -556,7 +556,7 @@ def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
 def _drop_failed(
     arms: dict[str, list[Run]], score: str, section: RunsSection, findings: list[Finding]
 ) -> dict[str, list[Run]]:
-    """Return the runs that count, keyed by arm.
+    """Return the runs to compare, keyed by arm.
 
     An unfinished run counts if it reached the last step of the others, if its score is NaN, or if
     the section states that a budget stopped it. Raises ParibusError for any other unfinished run.
@@ -594,8 +594,8 @@ def _drop_failed(
         why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), "
         step = common_step(every, score)
         why += f"compare all at one step ({step}), " if step else ""
-        why += "or pass --stopped-early ok if a budget stopped them as planned; write NaN as the"
-        raise ParibusError(f"{why} score of a run that diverged", code="unfinished")
+        why += "or pass --stopped-early ok if a budget stopped them as planned"
+        raise ParibusError(f"{why}; set the score of diverged runs to NaN", code="unfinished")
     text += "; they count, because --stopped-early states that a budget stopped them."
     findings.append(("stopped_by_budget", text))
     return arms
@@ -620,7 +620,7 @@ def _mark_short(runs: Sequence[Run], score: str) -> None:
 
 
 def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
-    """Raise ParibusError if all runs of one arm end at another step than those of another.
+    """Raise ParibusError if the runs of different arms end at different steps.
 
     Such an end is meant if it is the planned one, or if arms differ in a budget, such as the size
     of batches, or agree in epochs or tokens.
@@ -636,8 +636,8 @@ def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
     if is_by_arm and not is_meant and len(set().union(*ends.values())) > 1:
         each = ", ".join(f"{arm} at {end:,g}" for arm, (end,) in ends.items())
         why = f"arms end at different steps ({each}); compare them at one step"
-        why += f" ({common_step(every, score) or '--at-step'}), or pass --stopped-early ok if their"
-        raise ParibusError(f"{why} ends are meant", code="incomparable")
+        why += f" ({common_step(every, score) or '--at-step'})"
+        raise ParibusError(f"{why}, or pass --stopped-early ok if planned", code="incomparable")
 
 
 def _take_best(

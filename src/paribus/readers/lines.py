@@ -172,7 +172,7 @@ def _text(content: bytes) -> str:
 
 
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
-    """Yield the runs in a log. A new run begins where the step falls back to the first one."""
+    """Yield a log's runs. Each return to the run's first step or less begins a new run."""
     program = _read_program(form, source) if form.program_until else {}
     end, parts, stated = 0, defaultdict[str, list[Any]](list), list[tuple[int, str, Value]]()
     for piece in source.pieces():
@@ -229,7 +229,7 @@ def _join(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
 
 
 def _starts(steps: np.ndarray) -> list[int]:
-    """Return the indices where runs begin: 0, and wherever the step falls back to the first one."""
+    """Return the indices where runs begin: 0, and each return to a run's first step or less."""
     starts = [0] if len(steps) else []
     for at in (np.flatnonzero(np.diff(steps) < 0) + 1).tolist():
         if steps[at] <= steps[starts[-1]]:

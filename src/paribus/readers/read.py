@@ -106,7 +106,7 @@ def _length(run: Run) -> int:
 
 
 def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
-    """Yield keys that copies of a run share: first points of curves, and a checkpoints' folder."""
+    """Yield keys that copies of a run share: first points of curves, and the checkpoint folder."""
     for name, curve in run.curves.items():
         first = curve[:LEAST_OF_A_CURVE]
         is_spent = TOKENS.fullmatch(name) or find_kind(name) == "time"  # equal in many runs
@@ -132,7 +132,7 @@ def _is_copy(longer: Run, run: Run) -> bool:
 
 
 def _may_be_repeated(first: Run, second: Run) -> bool:
-    """Return whether equal runs may be two: they state no seed, and their logs are of one kind.
+    """Return whether two equal runs may be distinct: no seed, and logs with the same suffix.
 
     Logs of one run have other endings (standard output), or are in the folder of a checkpoint.
     """
@@ -169,7 +169,7 @@ def read(
         paths: files, folders and glob patterns. A label, as in `new=runs/*.txt`, sets the fact
             `arm` of the runs.
         reader: a name, `file.py:name` or a TOML file; by default each file's format is detected.
-        section: the section `[runs]`, which names the columns of tables.
+        section: the `[runs]` section, which names the columns of tables.
         scores: names of the score columns.
         needed: whether every path must match at least one file.
 
@@ -197,7 +197,7 @@ TASK: list[Callable[[File], Reading]] = []  # of this process
 
 
 def _share(task: Callable[[File], Reading], files: Sequence[File]) -> Iterator[Reading]:
-    """Yield the task's results in order from two processes, forked as readers cannot be pickled."""
+    """Yield results in order from two processes, forked because readers cannot be pickled."""
     with ProcessPoolExecutor(2, get_context("fork"), TASK.append, (task,)) as pool:
         yield from pool.map(_run_task, files)
 
@@ -247,8 +247,8 @@ def _find_reader(name: str) -> Reader:
     if ":" in name:
         return load_own(name, WORD, "reader", Reader, Path.cwd())
     if name not in (shipped := shipped_readers()):
-        why = f"{WORD}: unknown format '{name}': {nearest(name, shipped)}"
-        raise ParibusError(f"{why}; for a custom one, pass a TOML file or 'file.py:name'")
+        why = f"{WORD}: unknown format '{name}'; {nearest(name, shipped)}"
+        raise ParibusError(f"{why}; for a custom format, pass a TOML file or 'file.py:name'")
     return shipped[name]
 
 
@@ -268,10 +268,10 @@ def _recognise(source: Source, is_named: bool) -> Reader:
         return forms[0]
     if not (forms or is_named):
         raise SkippedError("its format was not recognized")
-    why = "matches several formats" if forms else "has an unknown format, or is an archive"
+    why = "it matches several formats" if forms else "its format is unknown, or it is an archive"
     names = ", ".join(form.name for form in forms or known)
     ways = f"unpack it, or pass a format with {WORD} ({names}), or a custom one as 'file.py:name'"
-    raise ParibusError(f"{source.path} {why}; {ways}")
+    raise ParibusError(f"cannot read {source.path}, because {why}; {ways}")
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
@@ -315,7 +315,7 @@ def split_label(path: str) -> tuple[str, str]:
 
 
 def _files(paths: Paths, *, needed: bool) -> Iterator[File]:
-    """Yield the path and label of each file once, and whether it was named itself.
+    """Yield each file once, with its label and whether its path was given explicitly.
 
     Raises ParibusError if a `needed` path matches nothing, or if a file has two labels.
     """

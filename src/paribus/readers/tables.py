@@ -105,7 +105,7 @@ class Column:
 
     @property
     def keys(self) -> np.ndarray:
-        """Integers [rows], equal exactly where cells are equal."""
+        """Integer codes [rows] that are equal if and only if the cells are equal."""
         return self.values.view(np.int64) if self.texts is None else self.values
 
     def cell(self, row: int) -> Value:
@@ -192,7 +192,7 @@ def _is_numeric(column: Column) -> bool:
 def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
     """Return the runs in an Arrow table, in the order of their first rows.
 
-    The section `[runs]` names columns; `scores` are columns of scores, or () to infer them. Errors
+    The `[runs]` section names columns; `scores` are columns of scores, or () to infer them. Errors
     name the table `where`. Raises ParibusError if a column is missing, a value is not a number, or
     rows of one run cannot be distinguished.
     """
@@ -259,9 +259,9 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
                     raise ParibusError(why, code="ambiguous")
             elif len(rows) > 1:
                 stated = ", ".join(f"{fact} {cell_text(own)}" for fact, own in run.facts.items())
-                why = f"{where}: several rows belong to one run ({stated}); name the column of"
-                ways = "steps (--step), of items (--item), or one that distinguishes runs (--seed)"
-                raise ParibusError(f"{why} {ways}", code="ambiguous")
+                why = f"{where}: several rows belong to one run ({stated})"
+                ways = "name a column of steps (--step), items (--item) or seeds (--seed)"
+                raise ParibusError(f"{why}; {ways}", code="ambiguous")
             elif len(rows):
                 run.scores[name] = float(values[0])
     for run in runs:
@@ -278,7 +278,7 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
 def _as_long(
     data: pa.Table, section: RunsSection, scores: Sequence[str]
 ) -> tuple[pa.Table, RunsSection, Sequence[str]]:
-    """Recognize a table whose columns are arms or whose rows are scores, if no column is named.
+    """Convert a table whose columns are arms or whose rows are scores to long format.
 
     A table without a column of arms, but with one called `baseline` or alike beside other numbers,
     gets a row for each arm. Columns such as `metric` and `value` are used as `section` would.
@@ -318,7 +318,7 @@ def _require_columns(
     named += {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}  # which may be missing
     if missing := [name for name in named if name and name not in names]:
         why = f"{where}: no column, or more than one column, is called '{missing[0]}'"
-        raise ParibusError(f"{why}: {nearest(missing[0], names)}", code="missing")
+        raise ParibusError(f"{why}; {nearest(missing[0], names)}", code="missing")
 
 
 def _is_score(name: str, column: Column) -> bool:
@@ -372,9 +372,9 @@ def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where
         raise ParibusError(f"{where}: a row has no step; remove the row", code="ambiguous")
     curve = np.stack([steps, values], axis=1)[np.argsort(steps, kind="stable")]
     if "seed" not in run.facts and 2 * len(np.unique(steps)) <= len(steps):
-        why = "most steps occur several times, as if from several runs or from one that restarted"
-        way_out = "name the column that distinguishes the runs with --seed"
-        raise ParibusError(f"{where}: {why}; {way_out}", code="ambiguous")
+        why = f"{where}: most steps are repeated, as if by several runs or by a restarted run"
+        way = "name the column that distinguishes the runs with --seed"
+        raise ParibusError(f"{why}; {way}", code="ambiguous")
     run.curves[name] = curve
 
 

@@ -151,7 +151,7 @@ def trackio(source: Source) -> Iterator[Run]:
     detects=lambda source: LEAST in source.header and BETWEEN in source.header,
 )
 def wandb_chart(source: Source) -> Iterator[Run]:
-    """Yield each run in the chart, with its curve. A curve has three columns:
+    """Yield each run in the chart, with its curve. The chart has three columns for each curve:
 
         "Step","base-s1 - val/loss","base-s1 - val/loss__MIN","base-s1 - val/loss__MAX",...
 
@@ -233,7 +233,7 @@ def tensorboard(source: Source) -> Iterator[Run]:
     own, run = Path(source.path), Run()
     files = sorted(filter(is_regular, own.parent.glob("*tfevents*")))
     if files and own.name != files[0].name:
-        raise SkippedError(f"it is read with {files[0].name}")
+        raise SkippedError(f"it is read together with {files[0].name}")
     for file in files or [own]:
         for record in _records(file):
             event = _fields(record)

@@ -232,7 +232,7 @@ class _Builder:
         return Row(self.called[arm], word, change, "; ".join(filter(None, tests)), note, against)
 
     def _exact(self, verdict: Verdict) -> str:
-        """Format the exact p of divergence and spikes if it decides the word, else ""."""
+        """Format the exact p-value for divergence and spikes if it decides the label, else ""."""
         stability = self.analysis.stability(verdict.arm)
         if not self._by_events(verdict) or stability is None:
             return ""
@@ -375,7 +375,7 @@ class _Builder:
         return sentence("action", rule=rule.name, choices=choices, losses=worse, benefits=benefits)
 
     def _benefits(self) -> Iterable[tuple[str, str, str, str, str]]:
-        """Yield each arm with the rule's reason, and the benefit with its change and least size."""
+        """Yield (arm, rule's reason, benefit, its change, required change) for valid verdicts."""
         decision = self.analysis.study.decision
         for v in self.verdicts:
             if not v.evidence.invalid:
@@ -417,7 +417,7 @@ class _Builder:
 
 
 def _deciding(word: str, difference: Contrast | Interacting) -> str:
-    """Format p of the test that decides: for SAME, that of two one-sided tests (TOST)."""
+    """Format the p-value of the deciding test, which for SAME is a TOST."""
     says = difference.decided
     if word == "SAME" and says is not None:
         return p_text(says.equivalence_p, difference.equivalence_holm_p, "TOST p")
@@ -425,7 +425,7 @@ def _deciding(word: str, difference: Contrast | Interacting) -> str:
 
 
 def _sizes(contrast: Contrast | None) -> tuple[int, ...]:
-    """Return the numbers of runs of the arm and its reference if they differ, else ()."""
+    """Return the number of runs of the arm and of its reference if they differ, else ()."""
     sizes = contrast.by_run.runs[::-1] if contrast and contrast.by_run else ()
     return tuple(sizes) if len(set(sizes)) > 1 else ()
 

@@ -154,7 +154,7 @@ def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
 
     Raises ParibusError if the file or a study is missing or invalid.
     """
-    missing = f"{path} does not exist; create it with a section [studies], main = 'results/main'"
+    missing = f"{path} does not exist; create it with a [studies] section, main = 'results/main'"
     try:
         text = read_text(path, CODE_BYTES, missing=missing)
         paper = Paper.model_validate(parse_toml(text, str(path)))

@@ -160,7 +160,7 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 
 def _summarise(findings: list[Labelled]) -> Finding:
-    """Return the worst state, and a text that summarises its findings and affected seeds."""
+    """Return the worst state, and a text that summarizes its findings and affected seeds."""
     states = {finding[1] for finding in findings}
     state: State = next(state for state in WORST if state in states)
     worst = [(label, text) for label, finding_state, text in findings if finding_state == state]

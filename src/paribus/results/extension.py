@@ -90,7 +90,7 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
         if metric.items and measured and study.inference.claims_new_items(metric):
             target = study.inference.target
             return (
-                f"its results for {endpoint.metric} generalise to {target}, but both stages would "
+                f"its results for {endpoint.metric} generalize to {target}, but both stages would "
                 "use the same items and be dependent; start a new study"
             )
     return ""

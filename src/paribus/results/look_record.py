@@ -56,7 +56,7 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
 
 
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
-    """Return the index of the interim analysis that stopped an arm's contrast, or of its next."""
+    """Return the index of the look that stopped an arm's contrast, or else of the next look."""
     assert study.plan is not None
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm]["decision"] != GOES_ON:

@@ -99,7 +99,7 @@ class Runner:
         note(folder, is_begun=True)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
-        """Create the tasks that train the trials in `todo`."""
+        """Create the tasks that run the trials in `todo`."""
         raise NotImplementedError
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:

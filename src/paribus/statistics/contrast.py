@@ -123,7 +123,7 @@ def decided(
 
 
 def hedges_g(mean: float, sd: float, df: int) -> float | None:
-    """Return Hedges' g, the bias-corrected standardised mean difference (Hedges 1981).
+    """Return Hedges' g, the bias-corrected standardized mean difference (Hedges 1981).
 
     Uses the exact correction, not the approximation 1 - 3/(4 df - 1). Returns None if the SD is 0,
     and an uninformative 0 for one degree of freedom.
@@ -151,7 +151,7 @@ class RunContrast:
         n: number of pairs, or of runs in the smaller arm.
         mean, sd: mean and SD of the differences; for unpaired runs, the SD is pooled over arms.
         decided: results of the primary test.
-        g: standardised mean difference (Hedges' g); None if the SD is 0.
+        g: standardized mean difference (Hedges' g); None if the SD is 0.
         others: {test: (p-value, smallest possible p-value)} of sensitivity analyses; {} for
             interim analyses, two-stage designs and unpaired runs. The smallest p-value is 1 for a
             test that is unreliable at this number of pairs.
@@ -301,9 +301,9 @@ def macro_contrast(
     crossed: Literal["components", "bootstrap"] = "components",
     **asked: Any,
 ) -> Decided:
-    """Compare scores that are macro-averaged over tasks, generalising to new items.
+    """Compare scores that are macro-averaged over tasks, generalizing to new items.
 
-    The test is never less conservative than the paired t-test of seed means. To generalise only to
+    The test is never less conservative than the paired t-test of seed means. To generalize only to
     new seeds, pass `seed_means` to `paired_contrast`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tests for crossed random effects of seeds and items, which generalise to new items.
+"""Tests for crossed random effects of seeds and items, which generalize to new items.
 
 Every seed is scored on every item. There are two target populations:
 - *this item set*: items are fixed, and the unit of analysis is the seed pair; use `seed_means` and

@@ -47,7 +47,7 @@ class Decorated:
         kind = type(self).__name__.lower()
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(
-                f"the name of a {kind} must be a nonempty string, not {self.name!r}; use a "
+                f"a declaration's name must be a nonempty string, not {self.name!r}; use a "
                 f"decorator such as @{kind}('my_{kind}')"
             )
 

@@ -78,7 +78,7 @@ def load_own(
     known = [name for name, value in vars(module).items() if is_wanted(value)]
     why = f"the file has no {kind} with that name; {nearest(name, known)}"
     if callable(value):
-        why = f"'{name}' may lack the decorator or base class of a {kind}; {nearest('', known)}"
+        why = f"'{name}' may lack the decorator or base class for {kind}; {nearest('', known)}"
     raise ParibusError(f"{where}: {why}", code="unknown")
 
 

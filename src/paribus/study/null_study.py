@@ -13,7 +13,7 @@ SALT = "model.init.salt"  # selects other initial values from the same distribut
 def null_studies(study: Study, number: int) -> list[Study]:
     """Return `number` A/A studies based on `study`, with disjoint seeds.
 
-    Every arm becomes the baseline with differently initialised weights and the same batches. All
+    Every arm becomes the baseline with differently initialized weights and the same batches. All
     other settings, including the tuning plan, are unchanged. Raises ParibusError if the study does
     not use the built-in engine.
     """

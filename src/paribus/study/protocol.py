@@ -80,7 +80,7 @@ class StudyFormat:
         return study.model_dump(include=set(self.setting_model.model_fields))
 
     def setting(self, shared: dict[str, Any]) -> Any:
-        """Validate a trial's settings: `shared` after an arm's overrides have been applied."""
+        """Validate and return a trial's settings, given the sections with an arm's overrides."""
         return self._validated(self.setting_model, shared)
 
     def _validated(

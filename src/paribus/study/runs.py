@@ -1,4 +1,4 @@
-"""The study section `[runs]`, for studies of runs that were trained by other programs.
+"""The `[runs]` section of a study, for studies of runs that were trained by other programs.
 
 The trainer `runs` trains nothing; it reads each arm's runs from logs and tables
 (`paribus.readers`). If runs are unpaired (`inference.test = "welch_t"`, the default here), seeds
@@ -42,7 +42,7 @@ class Score(Part):
 
 
 class RunsSection(Part):
-    """The section `[runs]`: input files, column names, and compared scores."""
+    """The `[runs]` section: input files, column names, and compared scores."""
 
     paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Files, folders and glob patterns, relative to the study file. `new=runs/*.txt` assigns the
@@ -89,7 +89,7 @@ class RunsSection(Part):
 
 
 class RunsSetting(TrialSetting, Part):
-    """The section `[runs]` with an arm's overrides applied."""
+    """The `[runs]` section with an arm's overrides applied."""
 
     runs: RunsSection
 
@@ -115,7 +115,7 @@ class RunsFormat(StudyFormat):
         return table | {"arms": labelled}
 
     def sections(self, table: dict[str, Any], known: Any) -> dict[str, Any]:
-        """Validate the section `[runs]`, and return it without default values."""
+        """Validate the `[runs]` section, and return it without default values."""
         section = super().sections({"runs": {}} | table, known)["runs"]
         return {"runs": section.model_dump(mode="json", exclude_defaults=True)}
 

@@ -94,7 +94,7 @@ class Inference(Spec):
     seed: Seed = 0
     """Seed of the bootstrap."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
-    """The population of items to which results generalise, in addition to new seeds. "this item
+    """The population of items to which results generalize, in addition to new seeds. "this item
     set" treats task questions and held-out text as fixed; it is the default of custom trainers.
     "new questions" includes the sampling error of questions in task accuracy. "new items" also
     includes the sampling error of documents in metrics on held-out text, or of contiguous blocks
@@ -123,11 +123,11 @@ class Inference(Spec):
 
     @property
     def claims_new_questions(self) -> bool:
-        """True if task results generalise to new questions."""
+        """True if task results generalize to new questions."""
         return self.target != "this item set"
 
     def claims_new_items(self, metric: Metric) -> bool:
-        """Return whether results for `metric` generalise to new items.
+        """Return whether results for `metric` generalize to new items.
 
         If so, items are resampled together with seeds.
         """
@@ -185,15 +185,15 @@ class Resources(Spec):
     """
 
     devices_per_trial: Annotated[int, Field(ge=1)] | None = None
-    """Number of devices of one machine that train a trial with data parallelism. 1 trains one
-    trial at a time on each device; None trains several trials on each device concurrently."""
+    """Number of devices per trial, on one machine and with data parallelism. 1 runs one trial at
+    a time on each device; None runs several trials on each device concurrently."""
     checkpoint_activations: bool = False
     """Whether to use activation checkpointing, which saves memory at the cost of about a third
     more operations (Chen et al. 2016). Requires devices_per_trial."""
 
     @property
     def devices(self) -> int:
-        """Number of devices that train a trial."""
+        """Number of devices per trial."""
         return self.devices_per_trial or 1
 
     @model_validator(mode="after")

@@ -214,7 +214,7 @@ class Study(Spec):
 
     @cached_property
     def setting_records(self) -> dict[str, dict[str, Any]]:
-        """Settings of each arm's trials as JSON-serialisable dicts, keyed by arm."""
+        """Settings of each arm's trials as JSON-serializable dicts, keyed by arm."""
         return {arm: self.setting(arm).model_dump(mode="json") for arm in self.arms}
 
     @cached_property
@@ -472,7 +472,7 @@ def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: st
 def tuning_of(study: Study) -> Tuning:
     """Return the tuning section of a study. Raises ParibusError if it is missing."""
     if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' has no section [tuning]; add one to tune arms")
+        raise ParibusError(f"study '{study.name}' has no [tuning] section; add one to tune arms")
     return study.tuning
 
 

@@ -32,7 +32,7 @@ VERTEX_DIGITS = 4  # significant digits of a value at the vertex of a parabola
 
 
 class Tuning(Part):
-    """The section `[tuning]`: a hyperparameter search, identical for every arm."""
+    """The `[tuning]` section: a hyperparameter search, identical for every arm."""
 
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)] = (
         101,

@@ -212,8 +212,8 @@ def _refuse_copies(numbers: Mapping[str, Sequence[float]], score: str) -> None:
             continue
         if above[max(values)] - above[min(values)] >= LEAST_CELLS * len(set(values)) * step:
             why = f"{n_repeated} of {len(values)} runs of {arm} have the {score} of another run to"
-            why += f" every digit, such as {repeated[0]:g}, so they are not independent; remove the"
-            raise ParibusError(f"{why} copies, or select one set with --where", code="incomparable")
+            why += f" every digit, such as {repeated[0]:g}, so they are not independent"
+            raise ParibusError(f"{why}; remove the copies, or use --where", code="incomparable")
 
 
 def _check_marks(

@@ -334,8 +334,8 @@ def judge_runs(
             if known and new:
                 why = why or f"{folder.path} contains a verdict without {new[0]}"
             if why:
-                ways = "restore the judged files, or store a new verdict in another folder"
-                raise ParibusError(f"{why}; {ways} with --results", code="changed")
+                ways = "restore the judged files, or choose another folder with --results"
+                raise ParibusError(f"{why}; {ways}", code="changed")
     return load_results(folder.path)
 
 
@@ -434,8 +434,8 @@ def judge_against_bar(
     finite = finite[np.isfinite(finite)]
     n, lost = len(finite), len(runs) - len(finite)
     if not (n and math.isfinite(bar) and 0 < alpha < 1):
-        why = f"--bar {bar} and the score of at least one run must be finite, and --alpha {alpha}"
-        raise ParibusError(f"{why} must be between 0 and 1")
+        why = f"--bar {bar} and the score of at least one run must be finite"
+        raise ParibusError(f"{why}, and --alpha {alpha} must be between 0 and 1")
     mean, sd = mean_and_sd(finite)
     low = high = p = None
     if n > 1:

@@ -230,7 +230,7 @@ def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
 
 
 def _joined(lengths: np.ndarray, is_ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Join each part of a long line that lost its end with an empty line that follows it."""
+    """Join each unterminated part of a long line with an empty line that follows it."""
     is_joined = ~is_ended[:-1] & is_ended[1:] & (lengths[1:] == 1)
     lengths, is_ended = lengths.copy(), is_ended.copy()
     lengths[:-1] += is_joined

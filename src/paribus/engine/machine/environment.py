@@ -88,7 +88,7 @@ def free_unused(device: torch.device) -> None:
 
 
 def _c_function(name: str) -> Callable[..., int] | None:
-    """Return a glibc function, or None for other C libraries."""
+    """Return a glibc function, or None if it is unavailable."""
     if platform.libc_ver()[0] != "glibc":
         return None
     return getattr(ctypes.CDLL(None), name, None)

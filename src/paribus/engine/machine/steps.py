@@ -43,7 +43,7 @@ def build_stack(
         device: device to train on.
         strict: see `Trainer`.
         graphs: see `Trainer`.
-        ranks: process group that trains one trial on several devices, or None.
+        ranks: process group that runs one trial on several devices, or None.
     """
     return Trainer(
         setting,

@@ -122,7 +122,7 @@ def embedding_similarity(step: StepView) -> Tensor:
 
 
 def _table(weights: Rows, name: str) -> Tensor:
-    """Return the similarity of an embedding's vectors, [R, S], or NaN if it does not exist."""
+    """Return the similarity of an embedding's vectors, [R, S], or NaN for a missing embedding."""
     if name in weights:
         return _similarities(weights[name])
     return absent(weights, len(SIMILARITIES))

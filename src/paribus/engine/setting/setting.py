@@ -125,7 +125,7 @@ class Average(Part):
 
 
 class Training(Part):
-    """Training budget and optimization, without early stopping."""
+    """Training budget and optimization. Early stopping is not supported."""
 
     iterations: Steps | None = None
     """Number of optimizer steps. With a growing batch, this is the budget in steps of the final
@@ -248,7 +248,7 @@ class Setting(TrialSetting):
 
     @property
     def common(self) -> Setting:
-        """Copy with the default learning rate and weight decay.
+        """Copy of the settings with the default learning rate and weight decay.
 
         Trials can be trained together if they differ only in these two values.
         """

@@ -152,7 +152,7 @@ def words_inside(span: str, shortest: int) -> list[re.Match[str]]:
 
 
 def replace(span: str, start: int, text: str) -> str:
-    """Overwrite the characters of `span` from index `start` on with `text`."""
+    """Replace characters of `span` with `text`, starting at index `start`."""
     return span[:start] + text + span[start + len(text) :]
 
 

@@ -22,7 +22,7 @@ BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 @dataclass(frozen=True)
 class Ranks:
-    """Process group that trains one trial.
+    """Process group that runs one trial.
 
     Attributes:
         rank: Rank of this process.

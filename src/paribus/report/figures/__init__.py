@@ -1,4 +1,4 @@
-"""Figures of a report, shared by the interactive page and the PDF."""
+"""Report figures, shared by the interactive page and the PDF."""
 
 from __future__ import annotations
 

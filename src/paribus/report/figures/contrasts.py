@@ -1,4 +1,4 @@
-"""Figures of effects: forest plots of contrasts, and scores of paired runs."""
+"""Effect plots: forest plots of contrasts, and score plots of paired runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of recorded values: training curves, held-out loss, probes and measures.
+"""Plots of recorded values: training curves, held-out loss, probes and measures.
 
 Probes and measures specify the figures of their columns with `Drawing`. The other figures are part
 of every report.

@@ -230,7 +230,7 @@ def value_axis(
 
 
 def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X:
-    """Create a horizontal axis of names, wrapping long ones. The default order is that given."""
+    """Create a horizontal axis of names in the given order, wrapping long names."""
     labels = list(labels)
     broken = in_lines(labels, BELOW_CHARACTERS, 3)
     axis = alt.Axis(labelAngle=0, labelLimit=90, labelExpr=broken)

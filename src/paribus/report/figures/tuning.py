@@ -1,4 +1,4 @@
-"""Figure of tuning: scores of all candidates and the best one tried per arm."""
+"""Tuning plot: scores of all candidates, and the best candidate of each arm."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Study sections of the trainer `command`: `program`, `metrics` and `set`.
 
-Study files use short forms: `[trainer]` is a table, an arm may have a `ref`, and a metric may have
+Study files use shorthand: `[trainer]` is a table, an arm may have a `ref`, and a metric may have
 a margin. A loaded study has `trainer = "command"`, the section `program`, endpoints, and arms as
 dotted overrides.
 """
@@ -268,10 +268,10 @@ class CommandFormat(StudyFormat):
 
 
 def _from_file(table: dict[str, Any]) -> dict[str, Any]:
-    """Expand the short forms in a study file, or raise ParibusError if sections conflict."""
+    """Expand the shorthand of a study table, or raise ParibusError for a disallowed section."""
     for key, name in (("program", "[trainer]"), ("endpoints", "[metrics.NAME]")):
         if key in table:
-            raise ParibusError(f"[{key}] is not allowed for a command; use {name}", code="conflict")
+            raise ParibusError(f"a command study cannot have [{key}]; use {name}", code="conflict")
     program = {key: value for key, value in table["trainer"].items() if key != "kind"}
     table = table | {"trainer": COMMAND, "program": program}
     if isinstance(arms := table.get("arms"), dict):
@@ -285,7 +285,7 @@ def _from_file(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arm(arm: Any) -> Any:
-    """Convert an arm's short keys to dotted overrides: `ref` becomes "program.ref"."""
+    """Convert an arm's shorthand keys to dotted overrides: `ref` becomes "program.ref"."""
     if not isinstance(arm, dict) or not isinstance(arm.get("set", {}), dict):
         return arm
     short = [key for key in ArmProgram.model_fields if key in arm]

@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 30
 
 @corpus("pydoc")
 def pydoc(data: Data, folder: Path) -> list[str]:
-    """Return the topics of Python's `pydoc_data.topics`, which are language reference sections.
+    """Return the topics in `pydoc_data.topics`, which are sections of Python's language reference.
 
     The text differs between Python versions. Its license is the PSF License Version 2.
     """

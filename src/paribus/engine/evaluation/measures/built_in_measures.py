@@ -147,7 +147,7 @@ def brier_score(predictions: Predictions) -> tuple[float, int]:
     finish=lambda bins, seq_len: [Row.ratio("all", gap_sum(bins), int(bins[0].sum()))],
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
-    """Return the confidence-bin counts for the expected calibration error.
+    """Return the per-bin sums ([3, BINS], see `tally`) for the expected calibration error.
 
     The error is the mean of |accuracy - confidence| of the most probable token over 15 equal-width
     bins, weighted by the number of tokens (Guo et al. 2017, arXiv 1706.04599, equation 3).
@@ -294,7 +294,7 @@ def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     finish=_calibration_errors,
 )
 def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
-    """Return the confidence-bin counts for the calibration error at each softmax temperature.
+    """Return the per-bin sums (see `tally`) for the calibration error at each temperature.
 
     See Guo et al. 2017 (arXiv 1706.04599), section 4.2.
     """

@@ -48,7 +48,7 @@ def _no_words(
 
 @task("agreement", n_choices=2)
 def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about number agreement, such as "the values are" or "the values is".
+    """Yield questions about number agreement, such as "the values is" for "the values are".
 
     The correct choices alternate between singular and plural.
     """
@@ -83,7 +83,7 @@ def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("letter_swap", n_choices=2)
 def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about two transposed letters, such as "the value" or "the vaule"."""
+    """Yield questions about two transposed letters, such as "the vaule" for "the value"."""
 
     def swaps(text: str) -> Iterator[str]:
         return (replace(text, at, text[at + 1] + text[at]) for at in range(1, len(text) - 2))
@@ -116,7 +116,7 @@ def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("typo", n_choices=2)
 def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a substituted letter, such as "the value" or "the valoe"."""
+    """Yield questions about a substituted letter, such as "the valoe" for "the value"."""
     known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
 
     def changed(text: str) -> str:
@@ -131,7 +131,7 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("word_cut", n_choices=2)
 def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a misplaced space, such as "the value" or "th evalue"."""
+    """Yield questions about a misplaced space, such as "th evalue" for "the value"."""
     for site in held_out.sites(rng, length - 14, 14):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()
@@ -147,7 +147,7 @@ def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterat
 
 @task("word_order", n_choices=2)
 def word_order(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about two swapped words, such as "the value of" or "value the of"."""
+    """Yield questions about two swapped words, such as "value the of" for "the value of"."""
     for site in held_out.sites(rng, length - 18, 18):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()
