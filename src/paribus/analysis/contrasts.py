@@ -422,7 +422,7 @@ def interactions_of(
 
 
 def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
-    """Return the weight of each arm in an interaction; weights sum to 0."""
+    """Return the weights of the arms in an interaction, which sum to 0."""
     weights: dict[str, float] = {}
     for side, sign in ((spec.of, 1.0), (spec.than, -1.0)):
         for arm in side:

@@ -67,7 +67,7 @@ def question_scores(table: Table, arm: str, seeds: tuple[int, ...], task: str | 
 
 
 def share_step(table: Table, metric: Metric) -> float | None:
-    """Return the resolution of a fraction of items, such as 1 / n, or None for other metrics."""
+    """Return the resolution of a metric, 1 / n for a fraction of n items, or None for others."""
     trial, items = next(iter(table.events), None), metric.items
     if trial is None or not items:
         return None

@@ -95,7 +95,7 @@ def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry
 
 
 def look_text(study: Study, entry: Entry) -> str:
-    """Summarize a look, as in `look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
+    """Format a look as text: `look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
     assert study.plan is not None
     texts = [
         f"{arm} {contrast['decision']}"

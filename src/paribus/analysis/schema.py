@@ -21,7 +21,7 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary statistics of one metric in one arm; `values` maps seeds to finite values."""
+    """Summary statistics of one metric in one arm, with the finite values keyed by seed."""
 
     arm: str
     metric: str
@@ -83,7 +83,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of an arm relative to its reference; each is None if it cannot be computed.
+    """Costs of an arm relative to its reference, or None for costs that cannot be computed.
 
     Attributes:
         calibration: increase in expected calibration error.
@@ -167,7 +167,7 @@ class Tested:
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """Unadjusted p-values, keyed by the field of the adjusted p-value."""
+        """Unadjusted p-values, keyed by the field name of the adjusted p-value."""
         says = self.decided
         p_values = {"holm_p": says.p_value if says else None}
         if self.margin is not None:
@@ -335,7 +335,7 @@ class Analysis:
         return {seed for name, seed in self.events if name == arm}
 
     def all_diverged(self, arm: str) -> bool:
-        """Return whether all finished trials of `arm` diverged; False if none finished."""
+        """Return whether all finished trials of `arm` diverged, or False if none finished."""
         own = [events for (name, _), events in self.events.items() if name == arm]
         return bool(own) and all(events.diverged for events in own)
 
@@ -378,7 +378,7 @@ class Analysis:
         return [name for name in names if name not in measured] if measured else []
 
     def missing_of(self, contrast: Contrast) -> list[str]:
-        """Return labels of the unfinished trials that a contrast needs; [] if it has stopped."""
+        """Return labels of the unfinished trials that a contrast needs, or [] if it has stopped."""
         sampled = sampling_of(self.study, self.looks, contrast.arm)
         seeds = self.study.seeds if sampled.is_open else sampled.seeds
         arms = (contrast.arm, contrast.reference)

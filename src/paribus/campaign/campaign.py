@@ -95,7 +95,7 @@ class Campaign(BaseModel):
 
     @property
     def is_over(self) -> bool:
-        """True after `end` was called, even if interrupted; no further idea can be tried."""
+        """True after `end` was called, even if interrupted, so that no idea can be tried."""
         return self.verdicts is not None or self.results_of("final").path.exists()
 
     @cached_property
@@ -176,7 +176,7 @@ def begin(
     }
     for problem, applies in problems.items():
         if applies:
-            raise ParibusError(f"study '{study.name}' {problem}")
+            raise ParibusError(f"baseline study '{study.name}' {problem}")
     table: dict[str, Any] = study.model_dump() | {"hypotheses": (), "interactions": {}}
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
@@ -317,7 +317,7 @@ def _decided(
 def _measured(
     campaign: Campaign, study: Study, folder: ResultsFolder
 ) -> tuple[dict[str, Any], str]:
-    """Run a stage; return its verdict as a dict, and why the idea fails, or "" if it passes."""
+    """Run a stage, and return its verdict as a dict and why the idea fails ("" if it passes)."""
     decided = _decided(campaign, study, folder)
     (verdict,), analysis = decided, decided.analysis
     contrast, why = analysis.contrast(verdict.arm), invalid_text(analysis, verdict)

@@ -172,7 +172,7 @@ def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
 
 
 def _budget(analysis: Analysis, cost: Costs) -> BudgetState:
-    """Return the worst state of all costs with a limit; unmeasured costs are "not shown"."""
+    """Return the worst state of all costs with a limit, "not shown" for unmeasured costs."""
     limits = analysis.study.decision
     limited = (
         (limits.calibration_budget, cost.calibration),

@@ -36,7 +36,7 @@ def _is_lm_eval(source: Source) -> bool:
 
 
 def _read_results(source: Source) -> Iterator[Run]:
-    """Yield the run, with one score for each task and metric; averages over tasks are ignored.
+    """Yield the run, with one score for each task and metric, excluding averages over tasks.
 
     Item scores come from the sample files with the same date in the same folder. Items are keyed by
     doc_id and doc_hash, so that only identical documents are paired. Result files of lm_eval

@@ -110,7 +110,7 @@ def make_study(
     by_label = selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
         why = f"arm '{empty[0]}' has no finished run with a value of {first}"
-        raise ParibusError(f"{why}; set it to NaN for diverged runs, or remove the arm", code="too_few")
+        raise ParibusError(f"{why}; set NaN for diverged runs, or remove the arm", code="too_few")
     shared = [{seed_of(run, section) for run in runs} for runs in by_label.values()]
     if not pair and "" not in shared[0] and all(own == shared[0] for own in shared[1:]):
         text = "All arms have the same seeds: if runs of a seed share data and initial values,"

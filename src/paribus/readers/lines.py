@@ -46,7 +46,7 @@ DIGEST = 12  # characters of it that name an arm
 
 
 class Line(BaseModel):
-    """One kind of line in a log.
+    """Pattern of one kind of line in a log.
 
     Attributes:
         pattern: a regular expression with named groups. A line without the group `step` belongs to

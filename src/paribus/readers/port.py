@@ -146,7 +146,7 @@ class Source:
         self.ends = [b"\n" + end for end in {self.head: 0, self.tail: 0}]
 
     def open(self) -> Any:
-        """Open the file in binary mode; decompress it and convert it to UTF-8 if necessary."""
+        """Open the file in binary mode, decompressed and converted to UTF-8 if necessary."""
         if self.content:
             file: Any = io.BytesIO(self.content)
         else:
@@ -162,7 +162,7 @@ class Source:
         return any(re.search(pattern, end) for end in self.ends)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the content in chunks of whole lines; the last line may lack its newline.
+        """Yield the content in chunks of whole lines, the last one possibly without a newline.
 
         Raises ParibusError if a line is longer than LINE_BYTES.
         """
@@ -176,7 +176,7 @@ class Source:
                 yield piece + rest
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of `pieces` with their newlines; the last line may lack one."""
+        """Yield the lines of `pieces` with their newlines, which the last line may lack."""
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
@@ -263,7 +263,7 @@ def as_number(text: Any) -> float | None:
 
 
 def as_value(text: Any) -> Value:
-    """Convert text to a float if it loses nothing; otherwise return it as a string."""
+    """Convert text to a float if this loses nothing, or return it unchanged otherwise."""
     number = as_number(text)
     is_exact = number is not None and (abs(number) < LARGEST_EXACT or not str(text).isdecimal())
     return number if is_exact else str(text)

@@ -280,7 +280,7 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Decode a varint (seven bits per byte) at offset `at`; return it and the offset after it."""
+    """Decode the varint (seven bits per byte) at offset `at`, and return it and its end offset."""
     number = shift = 0
     while True:
         byte = message[at]

@@ -46,7 +46,7 @@ def change_text(contrast: Contrast) -> str:
 
 
 def p_text(p: float | None, holm_p: float | None, name: str = "p") -> str:
-    """Format a p-value, followed by the Holm-adjusted one if it differs; "" if untested."""
+    """Format a p-value, followed by the Holm-adjusted one if it differs, or "" if untested."""
     text, holm = numbers.p_value(p), numbers.p_value(holm_p)
     holm = f", Holm {holm}" if holm != text else ""
     return f"{name} {text}{holm}" if text else ""
@@ -98,7 +98,7 @@ def speed_text(analysis: Analysis, arm: str) -> str:
 
 
 def divergence_text(analysis: Analysis, arm: str) -> str:
-    """Format divergence counts: `diverged in 5 of 5 seeds against 0 of 5`; "" if all are zero."""
+    """Format divergence counts as `diverged in 5 of 5 seeds against 0 of 5`, or "" without any."""
     stability = analysis.stability(arm)
     rates = stability.diverged if stability else None
     if rates is None or not rates.treatment_events + rates.baseline_events:

@@ -1,4 +1,4 @@
-"""Report of a study as plain data; source of the terminal card, HTML page and PDF."""
+"""Report of a study as plain data, the source of the terminal card, HTML page and PDF."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ MOST_TEXTS = 2  # findings of one control that are shown
 
 @dataclass(frozen=True)
 class Evidence:
-    """Records of one trial, as input to checks; subclasses add records besides trial.json."""
+    """Records of one trial, as input to checks. Subclasses add records besides trial.json."""
 
     arm: str
     seed: int
@@ -220,7 +220,7 @@ def not_recorded(own: Evidence, reference: Evidence, declared: Declared) -> Find
 
 
 def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Compare the logged numbers of steps of two runs; the state is always "not proven"."""
+    """Compare the logged step counts of two runs, which always returns "not proven"."""
     ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, reference))
     if ours is None or theirs is None:
         return "not proven", "not recorded"

@@ -38,7 +38,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a record as canonical JSON with a schema version; equal values give equal bytes."""
+    """Write a record as canonical JSON, in which equal values have equal bytes, with its schema."""
     write_plain_json(path, stamped(value))
 
 

@@ -60,7 +60,7 @@ class TrialFolder(Folder):
 
     @property
     def seal(self) -> str | None:
-        """SHA-256 of the manifest, which identifies all records; None for an unfinished trial."""
+        """SHA-256 of the manifest, which identifies all records, or None if unfinished."""
         return file_digest(self.path / MANIFEST) if self.is_finished else None
 
     def write_json(self, name: str, value: Any) -> None:

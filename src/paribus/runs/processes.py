@@ -53,7 +53,7 @@ def children() -> set[int]:
 
 
 def has_died(pid: int, host: str) -> bool:
-    """Return whether a process has exited; processes on other hosts count as running."""
+    """Return whether a process has exited, or False for processes on other hosts."""
     if host != platform.node():
         return False
     try:
@@ -165,7 +165,7 @@ class Leaving:
         self.asked, self._holding = False, 0
 
     def listen(self) -> None:
-        """Install the signal handler; must be called from the main thread."""
+        """Install the signal handler. Must be called from the main thread."""
         signal.signal(signal.SIGTERM, self._hear)
 
     @contextlib.contextmanager

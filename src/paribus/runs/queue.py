@@ -105,7 +105,7 @@ class Missing(Exception):  # noqa: N818 - no error: what has to be done first
 
 @dataclass(frozen=True)
 class Queue:
-    """Task queue in a folder; writes are ignored after the queue has been removed."""
+    """Task queue in a folder. Writes are ignored after the queue has been removed."""
 
     path: Path
 

@@ -238,7 +238,7 @@ def _checked(
         )
     with blamed(where, "return numbers, and the same number of item scores for every metric"):
         if any(isinstance(value, bool | str) for value in record.scores.values()):
-            raise TypeError("a score is a Boolean or a string")
+            raise TypeError("scores must be numbers, not Booleans or strings")
         scores = {name: float(value) for name, value in record.scores.items()}
         items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}
         if items and np.stack(list(items.values())).ndim != 2:

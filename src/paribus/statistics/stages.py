@@ -34,7 +34,7 @@ def stage_weights(first: float) -> tuple[float, float]:
 
 
 def combined_p(p_values: Sequence[float], weights: Sequence[float]) -> float:
-    """Combine one-sided p-values by the inverse-normal method; the result is never 0."""
+    """Combine one-sided p-values by the inverse-normal method, and return a p-value above 0."""
     clipped = [min(max(p, LEAST), NEAREST_TO_ONE) for p in p_values]
     z = sum(w * float(scipy.special.ndtri(p)) for p, w in zip(clipped, weights, strict=True))
     return max(LEAST, float(scipy.special.ndtr(z)))
@@ -77,7 +77,7 @@ class InverseNormal(TTest):
         return self.standard_error / self.full_error
 
     def p_value(self, null: float = 0.0) -> float:
-        """Return the two-sided p-value for a mean of `null`; never 0."""
+        """Return the two-sided p-value for a mean of `null`, which is never 0."""
         sides = (self.one_sided_p(null, greater=greater) for greater in (True, False))
         return min(1.0, 2 * min(sides))
 

@@ -80,7 +80,7 @@ class TTest:
         return (self.mean - null) / self.full_error
 
     def p_value(self, null: float = 0.0) -> float:
-        """Return the two-sided p-value for a mean of `null`; never 0."""
+        """Return the two-sided p-value for a mean of `null`, which is never 0."""
         tail = scipy.special.stdtr(self.df, -abs(self.statistic(null)))
         return float(min(1.0, max(LEAST, 2 * tail)))
 
@@ -120,7 +120,7 @@ TestOf = Callable[[slice], TTest]  # the test of some of the pairs
 
 
 def rounding(*scores: Floats) -> float:
-    """Return an upper bound for the rounding error in differences of scores; never 0."""
+    """Return a positive upper bound for the rounding error in differences of scores."""
     largest = max(float(np.abs(score).max()) for score in scores)
     return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
 

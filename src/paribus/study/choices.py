@@ -21,11 +21,11 @@ from paribus.study.custom_code import load_own
 
 
 class Options(Spec):
-    """Base class for the options of a component; each field has a default."""
+    """Base class for the options of a component, in which each field has a default."""
 
 
 def undecorated(*args: Any) -> Any:
-    """Raise TypeError; placeholder until a declaration is applied to a function."""
+    """Raise TypeError, as the placeholder until a declaration is applied to a function."""
     raise TypeError("this declaration has no function; apply it as a decorator")
 
 

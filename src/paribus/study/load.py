@@ -93,7 +93,7 @@ def read_study(path: Path, *, folder: Path, foreign: bool) -> Study:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Parse a `key=value` argument; a value that is not valid TOML is kept as a string."""
+    """Parse a `key=value` argument, keeping a value that is not valid TOML as a string."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ParibusError(

@@ -103,11 +103,11 @@ class StudyFormat:
         """Raise ParibusError if the arms of a study cannot be compared or tuned."""
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return metadata of a study for the analysis; empty by default."""
+        """Return metadata of a study for the analysis, by default empty."""
         return StudyFacts()
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return metadata of an arm for the analysis; empty by default."""
+        """Return metadata of an arm for the analysis, by default empty."""
         return ArmFacts()
 
     def tuning_problem(self, key: str) -> str:

@@ -88,7 +88,7 @@ def format_of(trainer: object) -> Any:
     known = nearest(str(trainer), PROVIDED["format"])
     raise ParibusError(
         f"trainer = {trainer!r:.80} is unknown; {known}; for a custom trainer, use "
-        f"'file.py:name' or a table [trainer] with kind = '{COMMAND}'",
+        f"'file.py:name' or a [trainer] table with kind = '{COMMAND}'",
         code="unknown",
     )
 
@@ -148,7 +148,7 @@ class Study(Spec):
 
     @property
     def called(self) -> dict[str, str]:
-        """Display names of arms, keyed by arm name; the name itself replaces an empty title."""
+        """Display names, keyed by arm: the arm's title, or its name if the title is empty."""
         titles = ((name, CONTROLS.sub("", arm.title or name)) for name, arm in self.arms.items())
         return {name: title or name for name, title in titles}
 

@@ -190,7 +190,7 @@ def tuning_findings(results: Results) -> Iterator[str]:
 
 
 def derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Recompute analysis and verdicts; yield broken controls and differences from the files."""
+    """Recompute analysis and verdicts, and yield broken controls and differences from the files."""
     analysis = analyse(results)
     if analysis.unregistered:
         yield analysis.unregistered

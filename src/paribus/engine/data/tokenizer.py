@@ -299,7 +299,7 @@ class BpeTokenizer(Tokenizer):
 
 
 def _pieces(vocabulary: dict[str, int], added: dict[int, Any]) -> tuple[list[bytes], list[bool]]:
-    """Return (bytes of each token id, or b"" for unused ids; whether each token is special)."""
+    """Return the bytes of each token id (b"" if unused), and whether each token is special."""
     byte_of = _byte_of_character()
     pieces = [b""] * (max(vocabulary.values()) + 1)
     special = [False] * len(pieces)

@@ -78,7 +78,7 @@ class Predictions:
 
     @property
     def position(self) -> np.ndarray:
-        """0-based index of each prediction in its window, [N]; prediction p uses p + 1 tokens."""
+        """0-based index p of each prediction in its window, [N], with a context of p + 1 tokens."""
         return (self.start + np.arange(len(self))) % self.seq_len
 
 
@@ -157,7 +157,7 @@ def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> in
 def text_batches(
     tokens: Tokens, seq_len: int, windows: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield batches (inputs, targets), [W, T] int64 each; targets cover tokens[1:] exactly once."""
+    """Yield batches (inputs, targets), [W, T] int64 each, which cover every target exactly once."""
     n = len(tokens) - 1
     n_full = n // seq_len * seq_len
     step = seq_len * windows

@@ -86,7 +86,7 @@ class Block(nn.Module):
     def forward(
         self, x_BTD: Tensor, cache: KeyValueCache | None = None, shared: Shared | None = None
     ) -> Tensor:
-        """Map x_BTD to [B, T, D]; with a cache, x_BTD contains only the new tokens."""
+        """Map x_BTD to [B, T, D], where x_BTD contains only the new tokens if a cache is given."""
         reads = () if cache is None else (cache,)
         h_BTD = call(self.attention_norm, x_BTD, shared=shared) if self.is_pre else x_BTD
         h_BTD = call(self.attention, h_BTD, *reads, shared=shared)

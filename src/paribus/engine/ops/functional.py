@@ -27,7 +27,7 @@ ACTIVATIONS = {
 
 
 def linear(x: Tensor, weight_MD: Tensor, bias_M: Tensor | None = None) -> Tensor:
-    """Apply the linear map x W^T + b to x [..., D]; the result is [..., M]."""
+    """Apply the linear map x W^T + b, from x [..., D] to [..., M]."""
     if linear_maps.supports(x, weight_MD, bias_M):
         return linear_maps._Linear.apply(x, weight_MD, bias_M, product_dtype())
     return F.linear(x, weight_MD, bias_M)

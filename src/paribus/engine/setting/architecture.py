@@ -30,7 +30,7 @@ class Embedding(Spec):
 
 
 class Init(Spec):
-    """Standard deviations of the initial weights; defaults as in GPT-2 (Radford et al. 2019)."""
+    """Standard deviations of the initial weights, by default as in GPT-2 (Radford et al. 2019)."""
 
     std: Annotated[float, Field(ge=0)] = 0.02
     """Standard deviation of all matrices except token and position embeddings."""

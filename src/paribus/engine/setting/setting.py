@@ -38,7 +38,7 @@ class Schedule(Part):
 
 
 class Group(Part):
-    """Parameter group with separate optimizer settings; the first matching group applies."""
+    """Parameter group with separate optimizer settings. The first matching group applies."""
 
     match: Annotated[str, Field(min_length=1)]
     """Glob pattern for parameter names, such as `blocks.*.mlp.*`; `*` matches any characters, `?`
@@ -97,7 +97,7 @@ class Optimizer(Part):
 
 
 class Loss(Part):
-    """Training loss; evaluation always uses plain cross-entropy."""
+    """Training loss. Evaluation always uses plain cross-entropy."""
 
     name: str = "cross_entropy"
     """Loss from `paribus/engine/training/losses/`, or a custom one: `file.py:name`."""
@@ -115,7 +115,7 @@ class Loss(Part):
 
 
 class Average(Part):
-    """Weight averaging; averaged weights are evaluated, saved and exported."""
+    """Weight averaging. Averaged weights are evaluated, saved and exported."""
 
     kind: Annotated[str, Field(min_length=1), later("none")] = "none"
     """Weight average from `paribus/engine/training/averages/` (ema), or a custom one:

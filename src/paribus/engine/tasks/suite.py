@@ -116,7 +116,7 @@ class Suite(Record):
     delimiter: str
 
     def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
-        """Return the named tasks in sorted order; None means all.
+        """Return the named tasks, by default all, in sorted order.
 
         Raises ParibusError if a task is unknown or excluded.
         """

@@ -120,7 +120,7 @@ class HeldOut:
 
 
 def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
-    """Yield groups of `size` values with distinct keys; each value is in at most one group.
+    """Yield disjoint groups of `size` values with distinct keys.
 
     If each member of a group is the correct choice once and a distractor otherwise, guessing
     without the context is correct with probability 1 / size.

@@ -58,7 +58,7 @@ class Ranks:
         return self.rank == 0
 
     def rows(self, n: int) -> slice:
-        """Return the slice of an n-row batch that this rank processes; `size` must divide n."""
+        """Return this rank's slice of an n-row batch, where n is a multiple of `size`."""
         share = n // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
 

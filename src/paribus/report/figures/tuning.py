@@ -92,7 +92,7 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
-    """Create the horizontal axis for the values tried.
+    """Create the horizontal axis of the tuned values.
 
     The scale is logarithmic for a wide range of positive numbers, and nominal for text.
     """

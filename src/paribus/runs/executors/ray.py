@@ -65,7 +65,7 @@ class Ray(Backend):
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Stop queued and running jobs; running jobs write checkpoints first."""
+        """Stop queued and running jobs, which write checkpoints first."""
         for (name, number), state in self.states(names).items():
             if state.phase != "ended":
                 self._call("stop_job", f"{name}_{number}")

@@ -121,7 +121,7 @@ class Batches(BaseModel):
 
 
 class ReportLine(BaseModel):
-    """Line of a report file; unknown keys are ignored."""
+    """Line of a report file. Unknown keys are ignored."""
 
     step: int | float | None = None
     log: dict[str, Any] = {}

@@ -103,7 +103,7 @@ class ArmProgram(Part):
 
 
 class Program(ArmProgram):
-    """Table `[trainer]` of a study file."""
+    """The `[trainer]` table of a study file."""
 
     timeout_minutes: Annotated[float, Field(gt=0)] | None = None
     """Time limit of a trial, after which it is terminated; None means no limit."""

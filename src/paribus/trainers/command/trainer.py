@@ -295,7 +295,7 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
     Raises ParibusError if values are missing, or if the program failed and `accept` is False.
     """
     if ending.is_failed and not accept:
-        raise ParibusError(f"{job.label} failed: {ending};{_printed(ending)}", code="own_code")
+        raise ParibusError(f"{job.label} failed: {ending}; {_printed(ending)}", code="own_code")
     report, finders = scores.read_report(job.home), {} if ending.is_failed else job.finders
     for name, finder in finders.items():
         where = f"{job.label}: metrics.{name}"
@@ -348,7 +348,7 @@ def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -
     unread = f" '{finder.unread}' is not a complete number;" if finder.unread else ""
     raise ParibusError(
         f"{job.label} ended ({ending}) without a value of '{name}', which is read from {place};"
-        f"{unread}{_printed(ending)}",
+        f"{unread} {_printed(ending)}",
         code="missing",
     )
 
@@ -356,8 +356,8 @@ def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -
 def _printed(ending: Ending) -> str:
     """Format the last lines of a program's output for the end of a message."""
     if not ending.last:
-        return " it printed nothing"
-    return f" its last lines: {' | '.join(line[-160:] for line in ending.last)}"
+        return "it printed nothing"
+    return f"its last lines: {' | '.join(line[-160:] for line in ending.last)}"
 
 
 def _template(study: Study, setting: sections.CommandSetting) -> str:

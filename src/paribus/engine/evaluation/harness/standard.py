@@ -33,7 +33,7 @@ _jinja.globals.update(zip=zip)  # type: ignore
 
 @cache
 def templates() -> dict[str, dict[str, str]]:
-    """Return T0's prompt templates, keyed by "task:wording"; the result is cached.
+    """Return T0's prompt templates, keyed by "task:wording", and cache them.
 
     A template's `jinja` renders the prompt and the correct answer, separated by SEPARATOR. Its
     `choices` renders the answer choices, also separated by SEPARATOR.
@@ -94,7 +94,7 @@ WORDING = (
 
 
 def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Resolve names of tasks or task sets to names of standard tasks; None means "standard".
+    """Resolve names of tasks or task sets to names of standard tasks.
 
     A name is a task ("piqa"), a task with one of T0's prompts ("piqa:what_is_..."), or a set:
     "standard", "t0", or "piqa:t0" for all T0 prompts of one task. Raises ParibusError for any other
@@ -174,7 +174,7 @@ def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _harness_task(name: str, data_folder: Path | None) -> Any:
-    """Build the `lm_eval` task object of a standard task; the result is cached."""
+    """Build and cache the `lm_eval` task object of a standard task."""
     from lm_eval.tasks import TaskManager
 
     base = name.partition(":")[0]

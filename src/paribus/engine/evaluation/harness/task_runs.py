@@ -189,7 +189,7 @@ _built: dict[tuple[str, str], Any] = {}
 
 
 def _harness_task(suite: Suite, name: str) -> Any:
-    """Build the `lm_eval` task object of a suite's task; the result is cached."""
+    """Build and cache the `lm_eval` task object of a suite's task."""
     key = (suite.digest, name)
     if key not in _built:
         import datasets

@@ -39,7 +39,7 @@ by_temperature = partial(
 
 
 def positions(seq_len: int) -> tuple[str, ...]:
-    """Return the names of window positions; "position 5" is predicted from 5 tokens."""
+    """Return the names of window positions, where "position 5" is predicted from 5 tokens."""
     return tuple(f"position {p}" for p in range(1, seq_len + 1))
 
 
@@ -171,7 +171,7 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     ),
 )
 def context_loss(predictions: Predictions) -> np.ndarray:
-    """Sum the loss per context-length bin; "context c" covers contexts of c - 7 to c tokens.
+    """Sum the loss per context-length bin, where "context c" covers c - 7 to c tokens.
 
     A causal model's prediction depends only on the preceding tokens in its window, so a context
     truncated to c tokens gives the same logits as the first c positions of the window, and no

@@ -52,7 +52,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(model.dropout)
 
     def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Map x_BTD to [B, T, D]; with a cache, x_BTD contains only the new tokens."""
+        """Map x_BTD to [B, T, D], where x_BTD contains only the new tokens if a cache is given."""
         B, T, D = x_BTD.shape
         H, G = self.n_head, self.n_kv_head
         start = 0 if cache is None else cache.length
