@@ -181,7 +181,7 @@ class Tested:
 
     @property
     def p(self) -> float | None:
-        """Unadjusted p-value of the primary test, or None without an adjusted p-value."""
+        """Unadjusted p-value of the primary test, or None if no adjusted p-value exists."""
         return self.decided.p_value if self.decided and self.tested else None
 
     def significant(self, alpha: float) -> bool:

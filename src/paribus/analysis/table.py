@@ -55,7 +55,7 @@ class Sampling:
         return self.decision in ("", GOES_ON)
 
     def design(self, seeds: Collection[int]) -> Design:
-        """Return the sequential or two-stage design for pairs at `seeds`, or None without one.
+        """Return the sequential or two-stage design for pairs at `seeds`, or None if there is none.
 
         Args:
             seeds: a subset of `self.seeds`.
@@ -108,7 +108,7 @@ def sampling_of(
 
 
 def plan_of(study: Study) -> Looks | None:
-    """Return the study's group-sequential design, or None without interim analyses."""
+    """Return the study's group-sequential design, or None if it has no interim analyses."""
     return None if study.plan is None else Looks(study.plan.looks)
 
 

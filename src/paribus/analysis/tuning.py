@@ -171,7 +171,7 @@ def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
 
 
 def tuned_before(table: Table) -> Tuned | None:
-    """Return the tuning results of the study in `table`, or None without tuning."""
+    """Return the tuning results of the study in `table`, or None if it has no tuning."""
     return None if table.tuning is None else tuned_in(table.results.study, table.tuning)
 
 
@@ -291,7 +291,7 @@ class Choice:
 def choice_of(
     table: Table, tuned: Tuned | None, weights: Mapping[str, float], metric: str
 ) -> Choice | None:
-    """Return the error of a difference between arms due to tuning, or None without tuning.
+    """Return the error of a difference due to tuning, or None if the study has no tuning.
 
     If the tuning trials did not measure the metric, such as a loss on test text, the selection
     metric is used instead, provided that both have the same unit.

@@ -146,7 +146,7 @@ def judge(
 def _require_unset(why: str, **options: object) -> None:
     """Raise ParibusError if any of the options is set, with `why` as the reason."""
     if stated := [f"--{name}" for name, value in options.items() if value]:
-        raise ParibusError(f"{', '.join(stated)} {why}; remove it")
+        raise ParibusError(f"{', '.join(stated)} {why}; remove this option")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:

@@ -38,7 +38,7 @@ class Judgement:
 
 
 def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool | None:
-    """Return whether a verdict supports (True) or contradicts (False) a hypothesis, or None.
+    """Return True if a verdict supports a hypothesis, False if it contradicts it, else None.
 
     Args:
         hypothesis: the hypothesis.

@@ -143,7 +143,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     harm = Needed(why_not="more_harm") if harms else Needed()
 
     def by_events(limit: int = MOST_PAIRS) -> Needed | None:
-        """Return the pairs needed for significant event rates, or None above `limit` pairs."""
+        """Return the pairs needed for significant event rates, or None if more than `limit`."""
         level = alpha / len(analysis.study.contrasts)
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         return None if pairs is None else harm if harms else Needed(pairs)
@@ -169,7 +169,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
 
 
 def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) -> Needed:
-    """Return the pairs needed to detect, and to exclude, a difference equal to the margin.
+    """Return the number of pairs needed to detect or exclude a difference equal to the margin.
 
     For non-inferiority, only a loss equal to the margin must be excluded. Without a margin, the
     smallest effect worth detecting must be detected. The calculation uses the registered power,
@@ -238,7 +238,7 @@ def _error_parts(analysis: Analysis, contrast: Contrast, test: TTest) -> dict[st
 
 
 def _pairs_to_show(rates: EventRates, alpha: float, limit: int) -> int | None:
-    """Return the pairs, or runs per arm, at which the observed event rates would be significant.
+    """Return the number of pairs or runs per arm for significance at the observed event rates.
 
     Returns None if the rates are equal, or if more than `limit` pairs or runs are needed.
     """

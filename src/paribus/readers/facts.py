@@ -146,7 +146,7 @@ def _quantities_in(words: Iterable[str]) -> set[str]:
 
 
 def end_of(run: Run, score: str) -> float:
-    """Return the last step of a run's score curve, or of the run without one, or NaN if unknown."""
+    """Return the last step of a run's score curve, or of the run if it has no curve, or NaN."""
     if score in run.curves:
         return float(run.curves[score][-1, 0])
     steps = run.facts.get("steps")

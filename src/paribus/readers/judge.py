@@ -241,8 +241,7 @@ def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence
         return known[0]
     why = "no baseline was chosen" if baseline is None else f"baseline '{baseline}' is not an arm"
     arms = some([f"{label} ({len(runs)})" for label, runs in by_label.items()], MOST_NAMED)
-    why += f"; pass --baseline {next(iter(by_label))} or another arm (with its number of runs): "
-    why += arms
+    why += f"; pass --baseline {next(iter(by_label))}, or another of the arms (with runs): {arms}"
     raise ParibusError(why, code="ambiguous")
 
 
@@ -353,7 +352,7 @@ class Selection:
 
 
 def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]:
-    """Return the runs that meet `section.where`, keyed by arm label ("" for runs without one).
+    """Return the runs that meet `section.where`, keyed by arm label ("" for unlabelled runs).
 
     A seed nested in the configuration becomes the fact `seed`. The parent runs of sweeps are
     excluded, with a note in `reading`.
@@ -636,8 +635,8 @@ def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
     if is_by_arm and not is_meant and len(set().union(*ends.values())) > 1:
         each = ", ".join(f"{arm} at {end:,g}" for arm, (end,) in ends.items())
         why = f"arms end at different steps ({each}); compare them at one step"
-        why += f" ({common_step(every, score) or '--at-step'})"
-        raise ParibusError(f"{why}, or pass --stopped-early ok if planned", code="incomparable")
+        why += f" ({common_step(every, score) or '--at-step'}) or use --stopped-early ok if planned"
+        raise ParibusError(why, code="incomparable")
 
 
 def _take_best(

@@ -46,7 +46,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass
 class Reading:
-    """The runs in a set of files, without copies, and the files that were not used.
+    """The distinct runs in a set of files, and the files that were not used.
 
     Attributes:
         runs: the runs, without copies.

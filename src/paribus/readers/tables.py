@@ -91,7 +91,7 @@ table = Reader(
 
 @dataclass
 class Column:
-    """A column of a table: numbers, or integer codes of its distinct texts.
+    """Table column, stored as numbers or as integer codes of its distinct strings.
 
     Attributes:
         values: [rows], numbers (NaN for an empty cell), or indices into `texts`.
@@ -317,12 +317,12 @@ def _require_columns(
     named = [*scores, section.step, section.item, section.metric, section.value]
     named += {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}  # which may be missing
     if missing := [name for name in named if name and name not in names]:
-        why = f"{where}: no column, or more than one column, is called '{missing[0]}'"
-        raise ParibusError(f"{why}; {nearest(missing[0], names)}", code="missing")
+        hint = nearest(missing[0], names)
+        raise ParibusError(f"{where}: no unique column '{missing[0]}'; {hint}", code="missing")
 
 
 def _is_score(name: str, column: Column) -> bool:
-    """Return whether a column is a score: it is numeric, and its name indicates no other kind."""
+    """Return whether a column is numeric and its name does not indicate anything but a score."""
     return find_kind(name) == "other" and not find_size(name) and _is_numeric(column)
 
 

@@ -389,7 +389,7 @@ class _Builder:
         return [v for v in self.verdicts if v.word == "BETTER" and v.outcome in KEEPING]
 
     def overruled(self) -> str:
-        """Return a sentence explaining why the rule does not adopt a BETTER arm, or ""."""
+        """Return a sentence on why the rule adopts no BETTER arm, or "" if this does not apply."""
         groups: dict[str, list[Verdict]] = {}
         for v in self._overruled:
             groups.setdefault(v.reason, []).append(v)

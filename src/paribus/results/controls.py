@@ -220,7 +220,7 @@ def not_recorded(own: Evidence, reference: Evidence, declared: Declared) -> Find
 
 
 def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Compare the logged step counts of two runs, which always returns "not proven"."""
+    """Compare the logged step counts of two runs. The returned state is always "not proven"."""
     ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, reference))
     if ours is None or theirs is None:
         return "not proven", "not recorded"

@@ -98,7 +98,7 @@ class Results:
 
     @property
     def why_not_tested(self) -> str:
-        """Reason why a finished study lacks scores on its test split, or "".
+        """Reason why a finished study lacks scores on its test split, or "" for other studies.
 
         The value is "" if the scores exist, trials are missing, or the study has no test split.
         """
@@ -143,7 +143,7 @@ class Results:
 
     @cached_property
     def must_be_finite(self) -> str:
-        """Name of the metric that is not finite if a trial has diverged, or "" for none."""
+        """Name of the metric that is not finite if a trial has diverged, or "" if undefined."""
         return records_of(self.study).must_be_finite(self.registered)
 
     @cached_property

@@ -209,7 +209,7 @@ class RecordFormat:
         return Evidence(folder.arm, folder.seed, trial)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
-        """Return the metric that is not finite if a trial has diverged, or "" for none."""
+        """Return the metric that is not finite if a trial has diverged, or "" if undefined."""
         return self.finite or str(registered.get(TRAINER, {}).get("must_be_finite", ""))
 
     def code(self) -> str:

@@ -135,7 +135,7 @@ class RunsFormat(StudyFormat):
 
 
 def section_of(study: Study) -> RunsSection:
-    """Return the validated section `[runs]` of a study, without arm overrides."""
+    """Return a study's validated `[runs]` section, without arm overrides."""
     return section_from(study.runs)
 
 

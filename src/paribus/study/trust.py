@@ -40,7 +40,7 @@ def step_code(study: Study, arm: str) -> tuple[str, ...]:
 
 
 def _own(study: Study, key: str) -> tuple[str, ...]:
-    """Return the import paths under a dotted study key, or () without the built-in engine."""
+    """Return the import paths under a dotted study key, or () for other trainers."""
     return attrgetter(key)(study) if study.trainer == STACKED else ()
 
 

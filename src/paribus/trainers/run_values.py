@@ -66,7 +66,7 @@ def sizes_of(run: Run) -> dict[str, float]:
 
 
 def _measured(run: Run, name: str) -> float | None:
-    """Return a run's positive value of `name`, from a curve or a setting, or None.
+    """Return a run's value of `name` from a curve or a setting, or None if it is not positive.
 
     The value of a curve is its mean, or its last value if it always increases, like elapsed time.
     """
@@ -188,7 +188,7 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
 
 
 def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
-    """Return the median of all finite scores with matching names, or NaN without matches."""
+    """Return the median of all finite scores with matching names, or NaN if there are none."""
     scores = [score for run in runs for score in run.scores.items()]
     values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
     return float(np.median(values)) if values else math.nan

@@ -434,8 +434,9 @@ def judge_against_bar(
     finite = finite[np.isfinite(finite)]
     n, lost = len(finite), len(runs) - len(finite)
     if not (n and math.isfinite(bar) and 0 < alpha < 1):
-        why = f"--bar {bar} and the score of at least one run must be finite"
-        raise ParibusError(f"{why}, and --alpha {alpha} must be between 0 and 1")
+        raise ParibusError(
+            f"--bar {bar} and at least one score must be finite, and --alpha {alpha} in (0, 1)"
+        )
     mean, sd = mean_and_sd(finite)
     low = high = p = None
     if n > 1:

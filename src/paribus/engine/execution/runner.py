@@ -40,7 +40,7 @@ ENVIRONMENT = {
 
 
 def require_runnable(study: Study, folder: ResultsFolder) -> Study:
-    """Return the registered study with resolved iterations, if the study can run.
+    """Return the registered study with resolved iterations, after checking that it can run.
 
     Raises ParibusError for problems that can be detected before a worker starts.
     """

@@ -77,7 +77,7 @@ def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
 
 
 def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> Series | None:
-    """Build a series from the points with finite step and value; return None without points."""
+    """Build a series from the points with finite step and value, or return None if all are NaN."""
     steps, values = (np.asarray(each, dtype=float) for each in (steps, values))
     kept = np.isfinite(steps) & np.isfinite(values)
     return (arm, seed, column, steps[kept], values[kept]) if kept.any() else None
@@ -190,7 +190,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
 
 
 def loss_curves(results: Results) -> Figure | None:
-    """Plot held-out loss against tokens, FLOPs and seconds; return None without curves."""
+    """Plot held-out loss against tokens, FLOPs and seconds, or return None if not recorded."""
     curves, called = results.trial_curves, results.study.called
     limit = max(MOST_ROWS // max(len(AXES) * len(curves), 1), FEWEST_STEPS)
     rows: list[Row] = []
@@ -213,7 +213,7 @@ def loss_curves(results: Results) -> Figure | None:
 
 
 def contrast_along(analysis: Analysis) -> Figure | None:
-    """Plot each contrast against each budget with pointwise intervals; return None without data."""
+    """Plot each contrast against each budget with pointwise intervals, or return None if empty."""
     study = analysis.study
     every = 1 + sum(len(entry.spent) for entry in analysis.along) // MOST_ROWS
     rows = []

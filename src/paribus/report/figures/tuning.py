@@ -33,7 +33,7 @@ def _axis_key(candidate: Candidate) -> str:
 
 
 def tuning_curves(analysis: Analysis) -> Figure | None:
-    """Plot the tuning scores of all candidates and arms; return None if nothing was tuned."""
+    """Plot the tuning scores of all candidates and arms, or return None if nothing was tuned."""
     study, tuned = analysis.study, analysis.tuned
     if tuned is None:
         return None

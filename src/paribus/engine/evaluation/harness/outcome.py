@@ -74,7 +74,7 @@ TASK_ACCURACY = Metric(
 
 @dataclass(frozen=True)
 class TaskResults:
-    """Results of a model on tasks, each run with one or more numbers of few-shot examples.
+    """Results of a model on tasks, for one or more numbers of few-shot examples.
 
     Attributes:
         items: one row per (task, shots, item), in the order of evaluation, with the columns in

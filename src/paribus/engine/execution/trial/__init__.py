@@ -1,1 +1,1 @@
-"""Training and recording of trials; `stacks` can be imported without torch."""
+"""Training and recording of trials. The module `stacks` does not import PyTorch."""

@@ -35,7 +35,7 @@ SHARE = 0.7  # of the free memory; the rest is for CUDA graphs, probes and fragm
 
 
 def recorded_size(study: Study, folder: ResultsFolder) -> int:
-    """Return the size of a folder's largest finished or unfinished stack, or 0 without stacks."""
+    """Return the size of a folder's largest finished or unfinished stack, or 0 if it has none."""
     trials = [folder.trial(*trial) for trial in study.trials]
     stacks = [t.read_json("trial.json").get("stack", []) for t in trials if t.is_finished]
     return max(map(len, [*stacks, *begun_stacks(folder.path)]), default=0)

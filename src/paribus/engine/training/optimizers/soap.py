@@ -113,7 +113,7 @@ def soap(update: Update) -> None:
 
 
 def _rotated(x: Tensor, slots: Slots, *, back: bool = False) -> Tensor:
-    """Rotate x into the eigenbasis, Q' x P, or back, Q x P', if `back`."""
+    """Rotate x into the eigenbasis (Q' x P), or out of it (Q x P') if `back`."""
     if "left_basis" in slots:
         left = slots["left_basis"]
         x = (left if back else left.mT) @ x
