@@ -110,7 +110,8 @@ def make_study(
     by_label = selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
         why = f"arm '{empty[0]}' has no finished run with a value of {first}"
-        raise ParibusError(f"{why}; set NaN for diverged runs, or remove the arm", code="too_few")
+        ways = f"set {first} to NaN for diverged runs, or remove the arm"
+        raise ParibusError(f"{why}; {ways}", code="too_few")
     shared = [{seed_of(run, section) for run in runs} for runs in by_label.values()]
     if not pair and "" not in shared[0] and all(own == shared[0] for own in shared[1:]):
         text = "All arms have the same seeds: if runs of a seed share data and initial values,"
@@ -413,7 +414,7 @@ def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
 
 
 def _summarized(name: str) -> str | None:
-    """Return the name of the rows that a row summarizes: `base` for `base (mean)`, or None."""
+    """Return what a summary row summarizes, `base` for `base (mean)`, or None for other rows."""
     words = _words(name)
     rest = [word for word in words if word not in SUMMARIES]
     is_summary = len(rest) < len(words)
@@ -547,8 +548,7 @@ def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
     if missing := [run for run in known if score_of(run, name, section.at_step) is None]:
         why = f"{_count(missing, arms)} have no {name} at step {section.at_step:g}: "
         why += _name(missing, MOST_SOURCES)
-        ways = "name the column with --step, pass --at-step with a step that all runs logged, or"
-        ways += " remove the runs without it"
+        ways = "name the column with --step, set --at-step to a common step, or remove these runs"
         raise ParibusError(f"{why}; {ways}", code="missing")
 
 

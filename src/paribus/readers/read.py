@@ -132,7 +132,7 @@ def _is_copy(longer: Run, run: Run) -> bool:
 
 
 def _may_be_repeated(first: Run, second: Run) -> bool:
-    """Return whether two equal runs may be distinct: no seed, and logs with the same suffix.
+    """Return whether two equal runs may be distinct, with no seed and logs of the same type.
 
     Logs of one run have other endings (standard output), or are in the folder of a checkpoint.
     """

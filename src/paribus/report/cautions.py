@@ -162,7 +162,7 @@ def _skipped(c: Context) -> Values:
 
 
 def _files(c: Context, files: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return values for a caution about files: their number, and the first with its reason."""
+    """Return a file caution's values: the number of files, and the first one with its reason."""
     path, why = files[0]
     reason = LISTS.sub("", why.removeprefix(path).lstrip(":, ").rstrip(".?"))
     total = c.analysis.runs.files if c.analysis.runs else 0

@@ -98,7 +98,7 @@ def speed_text(analysis: Analysis, arm: str) -> str:
 
 
 def divergence_text(analysis: Analysis, arm: str) -> str:
-    """Format divergence counts: `diverged in 5 of 5 seeds against 0 of 5`, or "" if none diverged."""
+    """Format divergence counts: `diverged in 5 of 5 seeds against 0 of 5`, or "" if none did."""
     stability = analysis.stability(arm)
     rates = stability.diverged if stability else None
     if rates is None or not rates.treatment_events + rates.baseline_events:

@@ -65,7 +65,7 @@ def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
 
 
 def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
-    """Return the index of the interim analysis that resolved an endpoint of a contrast, or None.
+    """Return the index of the look that resolved an endpoint of a contrast, or None if none did.
 
     A resolved endpoint is final, even if the contrast continues because of another endpoint.
     """

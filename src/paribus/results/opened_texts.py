@@ -164,7 +164,7 @@ def read_reuse(folder: ResultsFolder) -> Reuse | None:
 
 
 def campaign_of(folder: ResultsFolder) -> Path | None:
-    """Return the folder of the campaign to which a results folder belongs, or None."""
+    """Return the folder of a results folder's campaign, or None if it belongs to no campaign."""
     ideas = folder.path.resolve().parent.parent
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 

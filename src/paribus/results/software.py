@@ -1,4 +1,4 @@
-"""Comparison of the software and hardware of trials, by the effect of each difference on results.
+"""Comparison of the trials' software and hardware, by the effect of differences on results.
 
 A difference is `declared` if it cannot change results, such as another Python version. It is
 `not proven` if it can change rounding, such as another processor or PyTorch version; pairs are then

@@ -87,7 +87,7 @@ def count_near(training: Iterable[str], validation: Iterable[str]) -> int:
 
 
 def run_hashes(ids: np.ndarray) -> np.ndarray:
-    """Return a polynomial hash modulo 2^64 of each run in `ids`, [n - RUN_TOKENS + 1] uint64.
+    """Return a polynomial hash modulo 2^64 of each token run in `ids`, [n - RUN_TOKENS + 1] uint64.
 
     The result is empty if `ids` has fewer than RUN_TOKENS elements.
     """

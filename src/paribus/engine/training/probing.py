@@ -37,7 +37,7 @@ class Done(NamedTuple):
 
 
 class Probing:
-    """Evaluator of the probes of a study.
+    """Evaluator of a study's probes.
 
     Args:
         probes: Probes of the study. Probes whose modules are replaced by custom parts are dropped.
