@@ -1,5 +1,6 @@
 """Hypotheses that a study declares: refused where nothing could speak to them, judged, and told."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from paribus.decision import (
 from paribus.report.cautions import unreachable_text
 from paribus.study import Study
 
-from ..conftest import Maker
+from ..build import write_results
+from ..conftest import Maker, studies_in
 from ..tools import refused
 
 WORSE = {"name": "H1", "statement": "norms cost quality", "supported_by": ["REJECT"]}
@@ -31,6 +33,14 @@ def study_with(small_study: Maker, *hypotheses: dict[str, Any], **more: Any) -> 
     return small_study(**(given | {"hypotheses": hypotheses} | more))
 
 
+@pytest.fixture(scope="module")
+def analysis(tmp_path_factory):
+    """An arm that is worse, and one that is not."""
+    study = study_with(studies_in(tmp_path_factory.mktemp("hypotheses")))
+    loss = lambda arm, seed: 2.5 + seed / 100 + (arm == "ln") * seed / 9  # noqa: E731
+    return analyse(write_results(study.folder / "r", study, loss))
+
+
 @pytest.mark.parametrize(
     ("changed", "state", "counts"),
     [
@@ -41,11 +51,9 @@ def study_with(small_study: Maker, *hypotheses: dict[str, Any], **more: Any) -> 
         ({"supported_by": ["ADOPT"], "endpoint": "validation_loss"}, "undecided", (0, 0, 2)),
     ],
 )
-def test_verdicts_support_or_contradict_it(small_study, fabricate, changed, state, counts):
+def test_verdicts_support_or_contradict_it(analysis, small_study, changed, state, counts):
     study = study_with(small_study, WORSE | changed)
-    verdicts = decide(
-        analyse(fabricate(study, lambda arm, seed: 2.5 + seed / 100 + (arm == "ln") * seed / 9))
-    )
+    verdicts = decide(replace(analysis, study=study))
     assert [(v.arm, v.outcome) for v in verdicts] == [("ln", "REJECT"), ("rms", "NO EFFECT")]
     (one,) = judge(study, verdicts)
     assert (one.state, (one.supporting, one.contradicting, one.verdicts)) == (state, counts)

@@ -29,6 +29,7 @@ def looked(tmp_path_factory):
     """Killed when the first look was decided and not yet written, and run again."""
     folder = tmp_path_factory.mktemp("looked")
     study = studies_in(folder)(
+        {"model.n_layer": 1},
         arms=ARMS,
         endpoints=ENDPOINTS,
         training={"iterations": 16, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}},
@@ -42,7 +43,7 @@ def looked(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(looking, "append_look", killed)
         with pytest.raises(Killed):
-            paribus.run(study, folder / "r", workers=1)
+            paribus.run(study, folder / "r", workers=1, stack=15)
     assert not (folder / "r" / "looks.json").exists()
     assert len(load_results(folder / "r").finished) == 15
     return study, paribus.run(study, folder / "r", workers=2)
