@@ -3,7 +3,7 @@
 import paribus
 
 study = paribus.load_study("quickstart")     # a built-in study, or the path of a TOML file
-results = paribus.run(study)                 # train the trials that are missing
+results = paribus.run(study)                 # run the trials that are missing
 results.scores  # a pyarrow table: one row per trial
 paribus.decide(paribus.analyse(results))  # the verdict on every arm
 """

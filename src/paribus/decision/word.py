@@ -82,6 +82,6 @@ def word_of(evidence: Evidence) -> Word:
 
 
 def exit_code(words: Iterable[Word]) -> int:
-    """Return the exit code for verdict labels: that of the label listed last in `WORDS`."""
+    """Return the exit code for verdicts, which is that of the label listed last in `WORDS`."""
     codes = set(words)
     return next((code for word, code in reversed(WORDS.items()) if word in codes), 0)

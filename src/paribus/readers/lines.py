@@ -238,7 +238,7 @@ def _starts(steps: np.ndarray) -> list[int]:
 
 
 def _read_program(form: Form, source: Source) -> dict[str, Value]:
-    """Return facts with the digest of the source code printed before the first step, or {}."""
+    """Return the digest of the source code printed before the first step as a fact, if any."""
     first_step, content = _pattern(form.line[0].pattern), b"\n"
     for piece in source.pieces():
         content += piece

@@ -129,7 +129,7 @@ class Source:
             with open(path, "rb") as pipe:
                 self.content = pipe.read(RECORD_BYTES)
                 if pipe.read(1):
-                    raise ParibusError(f"{path} is too large for a pipe; write it to a file")
+                    raise ParibusError(f"{path} is a pipe with too much data; use a file")
             start = self.content.lstrip()[:1]
             self.name += {b"{": ".jsonl", b"[": ".json"}.get(start, ".csv")
         with self.open() as file:

@@ -151,10 +151,9 @@ def trackio(source: Source) -> Iterator[Run]:
     detects=lambda source: LEAST in source.header and BETWEEN in source.header,
 )
 def wandb_chart(source: Source) -> Iterator[Run]:
-    """Yield each run in the chart, with its curve. The chart has three columns for each curve:
+    """Yield each run in the chart, with its curve.
 
-        "Step","base-s1 - val/loss","base-s1 - val/loss__MIN","base-s1 - val/loss__MAX",...
-
+    Its columns are `Step`, `base-s1 - val/loss`, `base-s1 - val/loss__MIN` and `...__MAX`.
     The arm is the run's name without a trailing seed: `base` for `base-s1` or `base seed 1`. A
     grouped chart has the same columns, but its values are means over runs, so that the minimum and
     maximum differ. Raises ParibusError if a curve ends with such a mean, or if two runs have the

@@ -119,7 +119,7 @@ class Runner:
         self._train(study, folder)
 
     def _train(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> None:
-        """Train missing trials and run due interim analyses."""
+        """Run missing trials and due interim analyses."""
         study = self.register(study, folder, is_tuning=is_tuning)
         if not is_tuning:
             self.begin(study, folder)
@@ -135,7 +135,7 @@ class Runner:
             self.finish(study, folder, needed)
 
     def _tune(self, study: Study, folder: ResultsFolder) -> Study:
-        """Train missing tuning trials in a separate folder, and return the tuned study.
+        """Run missing tuning trials in a separate folder, and return the tuned study.
 
         Until hyperparameters are selected, the tuning trials run like any other study
         (`paribus.study.tuning_study`).

@@ -200,7 +200,7 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
 
 
 def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
-    """Yield `documents`, dropping each line in which a run contained in `runs` ends.
+    """Yield `documents`, dropping each line that contains the end of a token run in `runs`.
 
     A line of more than 1,000 characters is treated as several lines.
 

@@ -58,7 +58,7 @@ def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
 
 
 def train_over(size: int, task: Task, context: Context) -> None:
-    """Train the trial in `task` with `size` processes, one per device.
+    """Run the trial in `task` with `size` processes, one per device.
 
     Raises Left if the processes were asked to stop early. Raises ParibusError if this machine has
     fewer than `size` GPUs, or if a rank fails.
@@ -102,7 +102,7 @@ def train_over(size: int, task: Task, context: Context) -> None:
 
 
 def be_rank(rank: int, size: int, port: int, task: Task, context: Context, parent: int) -> None:
-    """Train the trial in `task` as rank `rank` of `size`, and exit the process."""
+    """Run the trial in `task` as rank `rank` of `size`, and exit the process."""
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
     tie_to(parent)
@@ -203,7 +203,7 @@ def _execute(task: Task, context: Context) -> Any:
 
 
 def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None = None) -> None:
-    """Train the trials in `task`, or this rank's share of a single trial if `ranks` is given."""
+    """Run the trials in `task`, or this rank's share of a single trial if `ranks` is given."""
     trials, settings = task.trials, context.order.settings
     stack = Stack(
         study,

@@ -80,7 +80,7 @@ def _compare(
     other: ProgramEvidence,
     declared: checked.Declared,
 ) -> Finding:
-    """Compare two trials by the control `name`, which an undeclared difference breaks."""
+    """Check the control `name`, which an undeclared difference between two trials breaks."""
     return COMPARISONS[name](own, other, checked.declared_by(declared, *keys))
 
 

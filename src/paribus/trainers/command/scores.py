@@ -92,7 +92,7 @@ class Finder:
 
 
 def number(text: Any) -> float | None:
-    """Parse a string or JSON value as a number, which may be NaN, or return None.
+    """Parse a string or JSON value as a number (or NaN), or return None if it is not one.
 
     Commas are accepted only as thousands separators, because 0,985 may have a decimal comma.
     """
