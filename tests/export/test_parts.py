@@ -12,6 +12,8 @@ import transformers
 
 from paribus.engine.export.hugging_face import hugging_face_model, is_gpt2, is_llama, remote_code
 from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
+from paribus.engine.model.parts import parts
+from paribus.engine.setting.architecture import SUPPORTED_KINDS
 from paribus.study import own_digests
 
 from ..model.variants import VARIANTS
@@ -152,6 +154,11 @@ def require_generates_ours(ours: GPT, theirs: Any, *, padded: bool) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.no_grad()
 def test_equal_logits(exported, name):
+    chosen = {key.removeprefix("model."): value for key, value in VARIANTS[name].items()}
+    if any(chosen.get(key, kinds[0]) not in kinds for key, kinds in SUPPORTED_KINDS.items()):
+        with refused("unsupported"):
+            exported(VARIANTS[name])
+        return
     ours, folder = exported(VARIANTS[name])
     theirs = load(folder)
     require_ours(ours, theirs)
@@ -164,6 +171,17 @@ def test_equal_logits(exported, name):
         assert kind.__name__ == "ParibusForCausalLM"
     if name in ("llama", "much", "window", "positions none", "grouped"):
         require_generates_ours(ours, theirs, padded=True)
+
+
+ADDED = {"norm.kind": "norms", "mlp.kind": "mlps", "attention.kind": "attentions"}
+
+
+@pytest.mark.parametrize("key", ADDED)
+def test_a_part_added_in_one_file_is_refused(exported, key, monkeypatch):
+    known = parts(ADDED[key])
+    monkeypatch.setitem(known, "added", next(iter(known.values())))
+    with refused("unsupported", match=key):
+        exported({f"model.{key}": "added"})
 
 
 @pytest.mark.parametrize("site", OWN_SITES)

@@ -4,6 +4,7 @@ import pytest
 
 from paribus.engine.cost import flops_per_token, model_size
 from paribus.engine.model import count_parameters, counted_flops_per_token
+from paribus.engine.model.parts import parts
 
 from .variants import VARIANTS
 
@@ -20,7 +21,16 @@ MULTIPLYING = [
 def test_pytorch_counts_the_same_products(small_study, variant):
     overrides = VARIANTS[variant] | {"model.n_layer": 3}
     setting = small_study(overrides, arms={"baseline": {}}).setting("baseline")
-    assert counted_flops_per_token(setting, V) == flops_per_token(setting, V)
+    assert counted_flops_per_token(setting, V) == model_size(setting, V, small_study().folder)[1]
+
+
+def test_products_of_an_added_mlp_are_counted(small_study, monkeypatch):
+    monkeypatch.setitem(parts("mlps"), "added", parts("mlps")["swiglu"])
+    arms = [
+        small_study({"model.mlp.kind": kind}).setting("baseline") for kind in ("added", "swiglu")
+    ]
+    added, swiglu = (model_size(setting, V, small_study().folder) for setting in arms)
+    assert added == swiglu
 
 
 OWN = """

@@ -84,6 +84,15 @@ def test_other_blocks_are_asked_part_by_part(keys, asked):
     assert not asked
 
 
+@pytest.mark.parametrize("kind", ["forward_pre", "full_backward", "full_backward_pre"])
+def test_hooks_inside_a_block_are_called(kind, asked):
+    model, calls = model_of(), []
+    for block in model.blocks:
+        getattr(block.mlp.up, f"register_{kind}_hook")(lambda *_: calls.append(1))
+    answers(model, lower=True)
+    assert len(calls) == 2 and not asked
+
+
 def test_dropout(asked):
     model = model_of()
     for block in model.blocks:

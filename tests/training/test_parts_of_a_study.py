@@ -122,6 +122,8 @@ BAD = [
     ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "no parameter that"),
     ({"groups": [{"match": "*.bias", "optimizer": "muon"}]}, "'muon' .*bias"),
     ({"groups": [{"match": "*", "options": {"beta": 1}}]}, r"groups\[0\].options of 'adamw'"),
+    ({"name": "lion", "betas": [0.5, 0.5]}, "betas"),
+    ({"eps": 1e-6, "options": {"eps": 1e-7}}, "eps"),
 ]
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from paribus.engine.format import DOWNLOADED
 from paribus.engine.setting import Data, Setting
-from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import arm_of
@@ -33,8 +32,8 @@ LARGE_FLOPS = 2e11  # ten seconds of a slow core
 
 
 def has_formula(setting: Setting) -> bool:
-    """Return whether the model has only built-in parts, so that the cost formulas apply."""
-    return not setting.model.modules.named and setting.model.attention.kind == CAUSAL
+    """Return whether the cost formulas support all parts of the model."""
+    return not (setting.model.modules.named or setting.model.unsupported_kinds)
 
 
 def flops_per_token(setting: Setting, vocab_size: int) -> int:
@@ -55,7 +54,7 @@ def flops_per_token(setting: Setting, vocab_size: int) -> int:
 def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
     """Return whether training on `windows` windows takes over ten seconds on one CPU core.
 
-    Always False for models with custom parts, because the FLOP formula does not apply to them.
+    Always False for models with parts that the FLOP formula does not support.
     """
     flops = flops_per_token(setting, vocab_size) * windows * setting.data.seq_len
     return has_formula(setting) and flops > LARGE_FLOPS
@@ -100,7 +99,7 @@ class ArmCost:
         tokens: number of training tokens.
         parameters: number of model parameters.
         flops: number of training FLOPs.
-        memory: bytes per device, or None if the model has custom parts.
+        memory: bytes per device, or None if the formula does not support the model.
     """
 
     tokens: int
@@ -225,8 +224,8 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
 def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:
     """Return a model's number of parameters and its training FLOPs per token.
 
-    For a model with custom parts, FLOPs are counted on the "meta" device, and are None if its code
-    fails there.
+    For a model that the formula does not support, FLOPs are counted on the "meta" device, and are
+    None if its code fails there.
     """
     from paribus.engine.model import count_parameters, counted_flops_per_token
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from paribus.drawing import PART, Drawing
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
-from paribus.engine.setting.architecture import CAUSAL
 from paribus.errors import ParibusError, blamed
 from paribus.metric import Better, Metric, readable
 from paribus.study.choices import undecorated
@@ -224,7 +223,7 @@ def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
     """
     names = {name for name, _ in model.named_modules()}
     missing = [path for path in probe.paths(setting) if path not in names]
-    if missing and not setting.model.modules.named and setting.model.attention.kind == CAUSAL:
+    if missing and not (setting.model.modules.named or setting.model.unsupported_kinds):
         raise ParibusError(
             f"probe '{probe.name}' requires the module '{missing[0]}', but the model has no such "
             "module; use a name from model.named_modules()",

@@ -210,9 +210,16 @@ def remote_code(
         label: Name of the trial, for error messages.
         trial: Record of the trial, with the digests that source files must match.
 
-    Raises ParibusError if a source file has changed, or if a custom module uses other files or
-    shares tensors with other modules.
+    Raises ParibusError for a part that the exported code does not support, for a changed source
+    file, or if a custom module uses other files or shares tensors with other modules.
     """
+    for key, name in setting.model.unsupported_kinds.items():
+        raise ParibusError(
+            f"model.{key} = '{name}' cannot be exported, because {MODEL_CODE} does not contain "
+            "this part; train an arm with the part as a custom module (model.modules), whose file "
+            "is exported, too",
+            code="unsupported",
+        )
     code = Path(__file__).with_name(MODEL_CODE).read_text("utf-8")
     custom, files, lines = setting.model.modules.named, {}, []
     digests = own_digests(setting, folder) if custom else {}

@@ -147,38 +147,20 @@ class _SetDeterministic(torch.autograd.Function):
 
 
 def adamw_step(
-    rows_RN: tuple[Tensor, Tensor, Tensor, Tensor],
-    rates_R1: Tensor,
-    t: Tensor,
-    betas: tuple[float, float],
-    eps: float,
-) -> None:
-    """Perform one AdamW update in place, as in torch.optim.AdamW but without weight decay.
+    rows_RN: tuple[Tensor, ...], rates_R1: Tensor, t: Tensor, betas: tuple[float, float], eps: float
+) -> bool:
+    """Perform the update of `optimizers.adamw` in place if the compiled kernel supports the rows.
 
-    Updates the moments m and v, and sets weights -= rate (m / c1) / (sqrt(v / c2) + eps), with bias
-    corrections c1 and c2.
+    Returns whether it does.
 
     Args:
-        rows_RN: weights, gradients, first moments m and second moments v.
+        rows_RN: weights, gradients, first moments and second moments.
         rates_R1: learning rates.
         t: 0-based step index, int64 [].
         betas: decay rates of the moments.
         eps: term added to the denominator.
     """
-    if can_read(*rows_RN):
-        rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
-        return
-    weights, gradients, mean, square = rows_RN
-    mean.lerp_(gradients, 1 - betas[0])
-    square.mul_(betas[1]).addcmul_(gradients, gradients, value=1 - betas[1])
-    denominator = (square / correction(betas[1], t)).sqrt_().add_(eps)
-    direction = denominator.reciprocal_().mul_(mean)
-    weights.sub_(direction.mul_(rates_R1 / correction(betas[0], t)))
-
-
-def correction(beta: float, t: Tensor) -> Tensor:
-    """Return the bias-correction divisor 1 - beta^(t + 1), float32.
-
-    It is computed in float64 to avoid cancellation in the first steps.
-    """
-    return (1 - torch.pow(beta, t.double() + 1)).float()
+    if not can_read(*rows_RN):
+        return False
+    rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
+    return True

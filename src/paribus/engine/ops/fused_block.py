@@ -22,6 +22,7 @@ from paribus.engine.ops.kernels import causal_attention, linear_maps, rowwise
 from paribus.engine.ops.kernels.calling import can_read, product_dtype
 
 Tensors = tuple[Any, ...]
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class BlockShape(NamedTuple):
@@ -38,7 +39,7 @@ def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     The block has the parts `attention_norm`, `attention`, `mlp_norm` and `mlp`. The class of each
     part must itself define `fuses = True`, because a subclass may compute something else, and no
-    module inside the block may have a forward hook.
+    module inside the block may have a hook.
     """
 
     @wraps(forward)
@@ -60,12 +61,13 @@ def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def can_fuse(block: Any, T: int) -> bool:
     """Return whether a block has only fusible parts, no dropout and no hooks."""
     parts = (block.attention_norm, block.attention, block.mlp_norm, block.mlp)
+    inner = (module for module in block.modules() if module is not block)
     return (
         block.is_pre
         and all(vars(type(part)).get("fuses", False) for part in parts)
         and not (block.mlp_dropout.training and block.mlp_dropout.p > 0)
         and block.attention.is_plain(T)
-        and not any(module._forward_hooks for module in block.modules() if module is not block)
+        and not any(getattr(module, kind) for module in inner for kind in HOOKS)
     )
 
 

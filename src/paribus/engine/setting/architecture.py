@@ -5,6 +5,7 @@ Names of parts are resolved when the model is built (`engine.model`).
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -65,13 +66,22 @@ class Norm(Spec):
     norm(x + f(x)), without a final norm."""
 
 
-CAUSAL = "causal"  # the attention that has the other keys
+NORMS = ("none", "layernorm", "rmsnorm", "rms_free", "center", "fixed_scale")
+# Parts that the cost formulas and the exported model code support, by dotted key of `model`.
+SUPPORTED_KINDS = {
+    "embedding.norm": NORMS,
+    "positions.kind": ("learned", "rotary", "none"),
+    "norm.kind": NORMS,
+    "attention.kind": ("causal",),
+    "attention.qk_norm": NORMS,
+    "mlp.kind": ("gelu", "gelu_tanh", "relu2", "swiglu"),
+}
 
 
 class Attention(Spec):
     """Causal self-attention."""
 
-    kind: str = CAUSAL
+    kind: str = "causal"
     """Attention from `paribus/engine/model/attentions/`."""
     n_kv_head: Width | None = None
     """Number of key-value heads (grouped-query attention, Ainslie et al. 2023); None means
@@ -225,14 +235,24 @@ class Model(Spec):
         return self.d_model // self.n_head
 
     @property
-    def mlp_shape(self) -> tuple[int, int]:
-        """Inner width and number of matrices of the MLP (Shazeer 2020)."""
+    def gated_width(self) -> int:
+        """Inner width of a gated MLP (Shazeer 2020)."""
         D, W, bias = self.d_model, self.mlp.ratio * self.d_model, int(self.bias)
-        if self.mlp.kind != "swiglu":
-            return W, 2
-        if self.mlp.match_parameters:
-            W = max(1, round((2 * D + bias) * W / (3 * D + 2 * bias)))
-        return W, 3
+        if not self.mlp.match_parameters:
+            return W
+        return max(1, round((2 * D + bias) * W / (3 * D + 2 * bias)))
+
+    @property
+    def mlp_shape(self) -> tuple[int, int]:
+        """Inner width and number of matrices of an MLP in `SUPPORTED_KINDS`."""
+        is_gated = self.mlp.kind == "swiglu"
+        return (self.gated_width, 3) if is_gated else (self.mlp.ratio * self.d_model, 2)
+
+    @property
+    def unsupported_kinds(self) -> dict[str, str]:
+        """Names of parts that are not in `SUPPORTED_KINDS`, keyed by dotted key."""
+        names = {key: attrgetter(key)(self) for key in SUPPORTED_KINDS}
+        return {key: name for key, name in names.items() if name not in SUPPORTED_KINDS[key]}
 
     @property
     def n_kv_head(self) -> int:

@@ -25,6 +25,7 @@ from paribus.study.choices import Options, read_options
 
 KEY = "training.optimizer"
 REST = "adamw"  # trains the parameters that other optimizers do not support
+OF_REST = ("betas", "eps")  # keys of `training.optimizer` that only AdamW uses
 MAIN = -1  # group index of the parameters that no pattern matches
 
 
@@ -70,8 +71,8 @@ def parameter_groups(
         model: model to train.
         folder: folder against which import paths of custom optimizers are resolved.
 
-    Raises ParibusError for an unknown optimizer or option, a pattern that matches no parameter, or
-    a group whose optimizer does not support its parameters.
+    Raises ParibusError for an unknown optimizer or option, a key without effect, a pattern that
+    matches no parameter, or a group whose optimizer does not support its parameters.
     """
     spec, uses = settings[0].training.optimizer, parameter_uses(model)
     named = _named_optimizers(spec, folder)
@@ -79,7 +80,7 @@ def parameter_groups(
     for name, parameter in sorted(model.named_parameters(), key=lambda item: role(item[0])):
         matching = (i for i, group in enumerate(spec.groups) if fnmatchcase(name, group.match))
         number, shape = next(matching, MAIN), tuple(parameter.shape)
-        optimizer = named[number]
+        optimizer, _ = named[number]
         is_left = optimizer.takes is not None and not optimizer.takes(shape, uses[name])
         is_stated = number != MAIN and spec.groups[number].optimizer is not None
         if is_left and is_stated:
@@ -99,21 +100,23 @@ def parameter_groups(
             )
 
     groups = []
+    rest = find_optimizer(REST, KEY, None)
     # In the order of the study; parameters that AdamW trains instead come after the others.
     for (number, is_left), names in sorted(members.items()):
-        optimizer = find_optimizer(REST, KEY, None) if is_left else named[number]
+        optimizer, options = (rest, _options(spec, rest, {}, KEY)) if is_left else named[number]
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
         rates = [_factor_and_decay(each.training.optimizer, number) for each in settings]
         groups.append(
             ParameterGroup(
                 optimizer=optimizer,
-                options=_options(spec, named, number, optimizer),
+                options=options,
                 names=(*decayed, *(name for name in names if name not in decayed)),
                 decayed=tuple(decayed),
                 factors=tuple(factor for factor, _ in rates),
                 decays=tuple(decay for _, decay in rates),
             )
         )
+    _require_effect(spec, groups)
     return groups
 
 
@@ -135,38 +138,42 @@ def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
 
     Raises ParibusError for an unknown optimizer.
     """
-    optimizers = list(_named_optimizers(training.optimizer, folder).values())
+    optimizers = [each for each, _ in _named_optimizers(training.optimizer, folder).values()]
     if any(optimizer.takes for optimizer in optimizers):
         optimizers.append(find_optimizer(REST, KEY, None))
     return tuple(dict.fromkeys(slot for optimizer in optimizers for slot in optimizer.slots))
 
 
-def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Optimizer]:
-    """Return the optimizers specified by the study, keyed by group index."""
-    named = {MAIN: find_optimizer(spec.name, f"{KEY}.name", folder)}
+def _named_optimizers(
+    spec: OptimizerSpec, folder: Path | None
+) -> dict[int, tuple[Optimizer, Options]]:
+    """Return the optimizers specified by the study and their options, keyed by group index."""
+    main = find_optimizer(spec.name, f"{KEY}.name", folder)
+    named = {MAIN: (main, _options(spec, main, spec.options, KEY))}
     for i, group in enumerate(spec.groups):
-        key = f"{KEY}.groups[{i}].optimizer"
-        named[i] = find_optimizer(group.optimizer or spec.name, key, folder)
-    for number, optimizer in named.items():
-        _options(spec, named, number, optimizer)
+        key = f"{KEY}.groups[{i}]"
+        optimizer = find_optimizer(group.optimizer or spec.name, f"{key}.optimizer", folder)
+        options = spec.options | group.options if optimizer is main else group.options
+        named[i] = optimizer, _options(spec, optimizer, options, key if group.options else KEY)
     return named
 
 
 def _options(
-    spec: OptimizerSpec, named: dict[int, Optimizer], number: int, optimizer: Optimizer
+    spec: OptimizerSpec, optimizer: Optimizer, options: dict[str, Any], key: str
 ) -> Options:
-    """Validate and return the options of a group's optimizer, or of AdamW as its fallback.
+    """Validate an optimizer's options; AdamW's defaults are keys of `training.optimizer`."""
+    defaults = {name: getattr(spec, name) for name in OF_REST if optimizer.name == REST}
+    return read_options(optimizer.options, defaults | options, f"{key}.options", optimizer.name)
 
-    Raises ParibusError for an unknown option.
-    """
-    key = f"{KEY}.options"
-    options: dict[str, Any] = {}
-    if optimizer.name == REST:
-        options = {"betas": spec.betas, "eps": spec.eps}
-    if optimizer is named[MAIN]:
-        options |= spec.options
-    group = None if number == MAIN else spec.groups[number]
-    if group and group.options and optimizer is named[number]:
-        key = f"{KEY}.groups[{number}].options"
-        options |= group.options
-    return read_options(optimizer.options, options, key, optimizer.name)
+
+def _require_effect(spec: OptimizerSpec, groups: Sequence[ParameterGroup]) -> None:
+    """Raise ParibusError if `betas` or `eps` is set, but AdamW trains no parameter with it."""
+    options = [group.options for group in groups if group.optimizer.name == REST]
+    for name in OF_REST:
+        value, default = getattr(spec, name), OptimizerSpec.model_fields[name].default
+        if value != default and all(getattr(each, name) != value for each in options):
+            raise ParibusError(
+                f"{KEY}.{name} = {value} has no effect, because AdamW trains no parameter with it; "
+                f"remove it (in an arm, set the default {default}), or set {KEY}.options",
+                code="conflict",
+            )

@@ -17,7 +17,7 @@ class SwiGLU(nn.Module):
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        width, _ = model.mlp_shape
+        width = model.gated_width
         self.gate = Linear(model.d_model, width, bias=model.bias)
         self.up = Linear(model.d_model, width, bias=model.bias)
         self.down = Linear(width, model.d_model, bias=model.bias)

@@ -15,13 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from paribus.engine.ops.kernels.calling import (
-    address,
-    can_read,
-    int64s,
-    kernels,
-    product_dtype,
-)
+from paribus.engine.ops.kernels.calling import address, can_read, int64s, kernels, product_dtype
 
 
 def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:

@@ -35,11 +35,7 @@ def supports_activation(*tensors: Tensor) -> bool:
 
 
 def adamw_step(
-    rows_RN: tuple[Tensor, ...],
-    rates_R1: Tensor,
-    t: Tensor,
-    betas: tuple[float, float],
-    eps: float,
+    rows_RN: tuple[Tensor, ...], rates_R1: Tensor, t: Tensor, betas: tuple[float, float], eps: float
 ) -> None:
     """Perform an AdamW update in place; see `functional.adamw_step`."""
     pointers = int64s(*(x.data_ptr() for x in rows_RN))

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from paribus.engine.ops.functional import adamw_step
-from paribus.engine.training.optimizers import Update, optimizer
+from paribus.engine.training.optimizers import Update, correction, optimizer
 from paribus.study.choices import Options
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -39,6 +39,18 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     corrections=corrections,
 )
 def adamw(update: Update) -> None:
-    """Perform one AdamW step; see `ops.functional.adamw_step`."""
-    rows = (update.weights, update.gradients, update.slots["exp_avg"], update.slots["exp_avg_sq"])
-    adamw_step(rows, update.rates, update.t, update.options.betas, update.options.eps)
+    """Perform one AdamW step.
+
+    Updates the moments m and v, and sets weights -= rate (m / c1) / (sqrt(v / c2) + eps), with bias
+    corrections c1 and c2.
+    """
+    (beta1, beta2), eps = update.options.betas, update.options.eps
+    mean, square = update.slots["exp_avg"], update.slots["exp_avg_sq"]
+    rows = (update.weights, update.gradients, mean, square)
+    if adamw_step(rows, update.rates, update.t, (beta1, beta2), eps):
+        return
+    mean.lerp_(update.gradients, 1 - beta1)
+    square.mul_(beta2).addcmul_(update.gradients, update.gradients, value=1 - beta2)
+    denominator = (square / correction(beta2, update.t)).sqrt_().add_(eps)
+    direction = denominator.reciprocal_().mul_(mean)
+    update.weights.sub_(direction.mul_(update.rates / correction(beta1, update.t)))

@@ -13,8 +13,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from paribus.engine.ops.functional import correction
-from paribus.engine.training.optimizers import Slots, Update, like_parameter, optimizer
+from paribus.engine.training.optimizers import (
+    Slots,
+    Update,
+    correction,
+    like_parameter,
+    optimizer,
+)
 from paribus.engine.training.optimizers.adamw import Beta
 from paribus.study.choices import Options
 

@@ -16,11 +16,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from paribus.engine.ops.functional import correction
 from paribus.engine.training.optimizers import (
     Shape,
     Slots,
     Update,
+    correction,
     like_parameter,
     optimizer,
 )
