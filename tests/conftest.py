@@ -37,7 +37,7 @@ settings.load_profile("suite")
 WORDS = "the quick brown fox jumps over a lazy dog mixing bold ink".split()  # noqa: SIM905
 
 # Rooms that take longest come first: at the end, none keeps one process busy alone.
-LONG = ("execution", "export", "torture", "evaluation", "training", "report", "analysis")
+LONG = ("runs", "execution", "trainers", "export", "torture", "evaluation", "training", "report")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
