@@ -102,7 +102,11 @@ def test_what_differs_between_arms_and_how_to_compare_further_are_on_the_card():
     ("ends", "more", "says"),
     [
         ({"base": 100, "new": 80}, {}, "--at-step 80"),
-        ({"base": 100, "new": 100, 11: 70}, {}, "1 of 12 runs are cut short.*--at-step 70"),
+        (
+            {"base": 100, "new": 100, 11: 70},
+            {},
+            "1 of 12 runs is cut short, at step 70, the.*--at-step 70",
+        ),
         ({"base": 100, "new": 80}, {"batch_size": (80, 100)}, ""),
         ({"base": 100, "new": 100} | {k: 40 + 10 * (k % 5) for k in range(12)}, {}, ""),
     ],
@@ -283,7 +287,7 @@ def test_a_budget_that_stops_all_runs_is_stated():
     verdicts = judge(data, stopped_early="ok")
     assert verdicts[0].n == 6
     stopped = found(verdicts)["stopped_by_budget"]
-    assert "12 runs" in stopped and "57 to 68" in stopped
+    assert "12 runs" in stopped and "57 to 66, the others at 67" in stopped
 
 
 def test_a_filtered_nan_is_a_divergence(tmp_path):

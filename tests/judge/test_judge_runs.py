@@ -441,7 +441,7 @@ def test_runs_that_have_not_finished_do_not_count(state, step, score, is_early, 
     if is_early and crashed == "data":
         with refused("unfinished", match="new-5") as raised:
             paribus.judge(str(file), **options)
-        assert f"{state.lower()}, at steps {step}" in str(raised.value)
+        assert f"{state.lower()}, at step {step}" in str(raised.value)
         return
     verdicts = paribus.judge(str(file), **options)
     is_lost = crashed == "exclude" and (is_early or score == "NaN")
@@ -582,3 +582,33 @@ def test_bad_commands_are_one_line_and_leave_nothing(words, tmp_path, monkeypatc
     said = capsys.readouterr()
     assert said.err.count("\n") == 1 and said.out == ""
     assert [one.name for one in tmp_path.iterdir()] == ["runs.csv"]
+
+
+def test_a_page_replaces_nothing_but_a_page(tmp_path):
+    file, page = write(tmp_path / "runs.csv", FIVE), tmp_path / "page.html"
+    before, options = file.read_bytes(), (file, "--arm", "variant", "--page")
+    for name in ("runs.csv", "page.pdf", "none/page.html", "."):
+        code, _, err = verb("judge", *options, tmp_path / name)
+        assert code == 2 and "--page" in err, name
+    assert file.read_bytes() == before and [*tmp_path.iterdir()] == [file]
+    assert [verb("judge", *options, page)[0] for _ in range(2)] == [0, 0]
+
+
+def test_runs_that_options_leave_out_are_counted_and_folders_of_a_pattern_are_read(tmp_path):
+    data = drawn(5, {"base": 0.0, "new": -0.03})
+    for name in ("base", "new"):
+        (tmp_path / name).mkdir()
+        rows = [row for row in zip(*data.values(), strict=True) if row[0] == name]
+        write(tmp_path / name / "runs.csv", columns("variant seed loss", rows))
+    labelled = [f"{name}={tmp_path}/{name[0]}*" for name in ("base", "new")]
+    assert "BETTER" in verb("judge", *labelled, "--score", "loss")[1]
+    options = ("--arm", "variant", "--score", "loss", "--where", "variant!=base", "--bar", "9")
+    assert verb("judge", f"{tmp_path}/*", *options)[0] == 0
+    with pytest.raises(ParibusError, match="'OOM' in column 'loss' must be a number"):
+        judge(data | {"loss": [*map(str, data["loss"][1:]), "OOM"]}, score=())
+    rates = {key: values * 2 for key, values in data.items()} | {"lr": [1.0] * 10 + [2.0] * 10}
+    rates["loss"][10:] = [loss + 1 for loss in rates["loss"][10:]]
+    for options in ({"where": ["lr=1"]}, {"best_of": "lr"}):
+        assert "10 of 20 runs excluded by" in build_report(judge(rates, **options)).reading
+    with refused("ambiguous", match="--arm model"):
+        judge(table(**{f"m{k}": [k] for k in range(6)}) | {"model": [*"aaabbb"]}, baseline=None)

@@ -119,7 +119,8 @@ LAST: dict[str, dict[str, float]] = {
     "llmc": {"val_loss": math.nan, "hellaswag": 0.2941, "train_loss": 10.9},
     "levanter": {"eval/loss": math.nan, "train/loss": 4.25},
     "megatron": {"lm_loss": math.nan, "val_loss": 5.151, "grad_norm": math.nan},
-    "nanogpt": {"val_loss": 1.7326, "eval_train_loss": 1.5304, "train_loss": 1.9755},
+    "nanogpt": {"val_loss": 1.7326, "eval_train_loss": 1.5304, "train_loss": 1.9755}
+    | {"iter_time": 0.83252},
 }
 CONFIG = "config/train_shakespeare_char.py"
 FACTS: dict[str, dict[str, Any]] = {

@@ -100,7 +100,7 @@ def test_what_cannot_be_read(columns, told, tmp_path):
 
 
 def test_columns_of_one_name_and_short_rows(tmp_path):
-    for text, why in (("loss,loss\n1,2\n", "no unique column"), ("arm,loss\na,1\nb\n", "cannot")):
+    for text, why in (("loss,loss\n1,2\n", "than one column"), ("arm,loss\na,1\nb\n", "cannot")):
         with pytest.raises(ParibusError, match=why):
             table(tmp_path, text, scores=("loss",))
 

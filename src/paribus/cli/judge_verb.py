@@ -35,7 +35,7 @@ class Selection:
         value: The column with the score's value, for tables with one row per score.
         at_step: The step at which to read scores; by default the last.
         crashed: Treat runs without a finite score as diverged (data), or exclude them.
-        stopped_early: Set to ok if runs marked as crashed reached a time limit common to all runs.
+        stopped_early: Set to ok if a budget stopped the runs that end early, as planned.
     """
 
     arm: str | None = None
@@ -54,6 +54,7 @@ class Selection:
 
 
 ALL = Selection()
+PAGE_HEAD = b'<!doctype html>\n<html lang="en">\n<head>\n<meta name="generator" content="paribus">'
 
 
 def judge(
@@ -89,6 +90,8 @@ def judge(
         page: A file for the HTML page.
     """
     scores = score or []
+    if page is not None:
+        _require_page(page)
     if study is not None:
         stated = {"score": score, "margin": margin, "better": better, "baseline": baseline}
         stated |= {"arm": selection.arm, "pair": selection.pair, "target": target}
@@ -141,6 +144,22 @@ def judge(
                 show_path(f"{fact.name}: {fact.conclusion} ({fact.kind}): {own}")
     with judged(built, reading, chosen, results) as records:
         return _give(records, page, answer)
+
+
+def _require_page(path: Path) -> None:
+    """Raise ParibusError unless the page can be written to `path` without loss of another file."""
+    if path.suffix.lower() == ".pdf":
+        ways = "write records with --results DIR, and a PDF with `paribus report DIR`"
+        raise ParibusError(f"--page {path} would be HTML, not PDF; {ways}", code="conflict")
+    if not path.absolute().parent.is_dir():
+        raise ParibusError(f"--page {path}: its folder does not exist; create it", code="missing")
+    is_free = not path.exists()
+    if path.is_file():
+        with path.open("rb") as file:
+            is_free = file.read(len(PAGE_HEAD)) in (b"", PAGE_HEAD)
+    if not is_free:
+        why = f"--page {path} exists and is not a page of paribus"
+        raise ParibusError(f"{why}; choose another name", code="conflict")
 
 
 def _require_unset(why: str, **options: object) -> None:

@@ -55,7 +55,6 @@ MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 PARENTS, ROW_NAMES, SUMMARIES = (WORDS[key] for key in ("parent", "row_name", "summary"))
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
-MOST_SOURCES = 20  # runs in an error
 ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
 # Names of curves of what was spent, by what is asked for.
 SPENT = {"tokens": TOKENS, "seconds": TIME}
@@ -114,10 +113,8 @@ def make_study(
         raise ParibusError(f"{why}; {ways}", code="too_few")
     shared = [{seed_of(run, section) for run in runs} for runs in by_label.values()]
     if not pair and "" not in shared[0] and all(own == shared[0] for own in shared[1:]):
-        text = "All arms have the same seeds: if runs of a seed share data and initial values,"
-        selection.findings.append(
-            ("may_pair", f"{text} --pair {section.seed} compares them within seeds.")
-        )
+        text = "If runs of one seed saw the same data and initial values, add --pair"
+        selection.findings.append(("may_pair", f"{text} {section.seed}."))
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     runs = list(chain(*by_label.values()))
     specs: dict[str, dict[str, Any]] = {
@@ -190,6 +187,7 @@ def read_data(
         reasons = [why for _, why in reading.refused]
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
         none = f"no run was found in {plural(reading.files, 'file')}"
+        none += "" if reading.files else "; pass a folder with logs, or a table such as runs.csv"
         raise ParibusError("; ".join([none, *reasons[:1]]), code="missing")
     return reading, stated, group_by_arm(reading, stated)
 
@@ -222,6 +220,11 @@ def default_score(runs: Sequence[Run]) -> str:
     no_results |= {
         name for name in names if TOKENS.fullmatch(name) or GRADIENT_NORM.fullmatch(name)
     }
+    for name in sorted(set[str]() if names else {fact for run in runs for fact in run.facts}):
+        marks = [run for run in runs if not is_number(run.facts.get(name, 0.0))]
+        if 0 < 2 * len(marks) < len(runs) and find_kind(name) == "other":
+            why = f"{marks[0].source}: '{marks[0].facts[name]}' in column '{name}' must be a number"
+            raise ParibusError(f"{why}; write NaN if the run diverged, or remove it")
     if not names:
         why = f"no column or line of {runs[0].source} is recognized as a score"
         raise ParibusError(
@@ -241,6 +244,10 @@ def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence
     if known := [name for name in names if name in by_label]:
         return known[0]
     why = "no baseline was chosen" if baseline is None else f"baseline '{baseline}' is not an arm"
+    runs = list(chain(*by_label.values()))
+    if len(runs) == len(by_label) and (ways := _arm_options(runs)):
+        why += f", and each of {len(runs)} arms has a single run; name the arms with {ways[0]}"
+        raise ParibusError(why, code="ambiguous")
     arms = some([f"{label} ({len(runs)})" for label, runs in by_label.items()], MOST_NAMED)
     why += f"; pass --baseline {next(iter(by_label))}, or another of the arms (with runs): {arms}"
     raise ParibusError(why, code="ambiguous")
@@ -255,14 +262,19 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     if not label:
         why = f"{runs[0].source} has no '{arm}' that names its arm: "
         why += nearest(arm, runs[0].facts)
+    way = " or ".join([*_arm_options(runs), "files as label=PATTERN"])
+    raise ParibusError(f"{why}; name the arms with {way}", code="ambiguous")
+
+
+def _arm_options(runs: Sequence[Run]) -> list[str]:
+    """Return options that would give several runs to each arm, such as `--arm model`."""
     names = dict.fromkeys(name for run in runs for name in run.facts)
     columns = [n for n in names if find_kind(n) in ("setting", "option", "environment", "other")]
     ways = [n for n in columns if 1 < len(values_of(runs, n)) <= len(runs) / 2][:1]
     for way in FROM_PATH:
         arms = {arm_of(run, RunsSection(arm=way)) for run in runs if run.path}
         ways += [way] * (1 < len(arms) <= len(runs) / 2)
-    way = " or ".join([f"--arm {shlex.quote(way)}" for way in ways] + ["files as label=PATTERN"])
-    raise ParibusError(f"{why}; name the arms with {way}", code="ambiguous")
+    return [f"--arm {shlex.quote(way)}" for way in ways]
 
 
 def _name_folders(labels: Iterable[str]) -> dict[str, str]:
@@ -371,11 +383,16 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
     for condition in section.where:
         name, _, value = condition.partition("=")
         is_excluded, name = name.endswith("!"), name.removesuffix("!")
+        if not values_of(runs, name):  # a column that names arms or seeds became such a fact
+            name = {section.arm: "arm", section.seed: "seed"}.get(name, name)
         values = sorted(map(cell_text, _require_fact("where", name, runs)))
         meant = {value, as_number(value)}
         runs = [run for run in runs if (run.facts.get(name) in meant) != is_excluded]
         if not runs:
             raise ParibusError(f"where: no run has {condition}; choose from {some(values, 8)}")
+    if left_out := len(reading.runs) - len(runs):
+        text = f"{left_out} of {plural(len(reading.runs), 'run')} excluded by --where"
+        reading.notes.append(("where", f"{text} {', '.join(section.where)}."))
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
     for run in runs:
@@ -485,11 +502,15 @@ def select_runs(
         _mark_short(list(chain(*arms.values())), score)
     kept = _drop_failed(arms, score, section, findings)
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
-    if section.best_of:
-        kept = _take_best(kept, score, section, lower=lower)
+    best = _take_best(kept, score, section, lower=lower) if section.best_of else kept
+    n, total = (sum(map(len, arms.values())) for arms in (best, kept))
+    if n < total:
         text = f"The best {section.best_of} for each seed was chosen by the score itself: both arms"
         text += " look better than they are, and no interval includes the error of this choice."
         findings.append(("chosen_by_score", text))
+        text = f"{total - n} of {total} runs excluded by --best-of {section.best_of}."
+        findings.append(("best_of", text))
+    kept = best
     seeds = Counter((arm, seed_of(run, section)) for arm, runs in kept.items() for run in runs)
     twins = [place for place, n in seeds.items() if place[1] and n > 1]
     bare_arms = [arm for arm, seed in seeds if not seed and len(kept[arm]) > 1]
@@ -547,7 +568,9 @@ def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
     known = [run for run in chain(*arms.values()) if name in run.scores]
     if missing := [run for run in known if score_of(run, name, section.at_step) is None]:
         why = f"{_count(missing, arms)} have no {name} at step {section.at_step:g}: "
-        why += _name(missing, MOST_SOURCES)
+        steps = missing[0].curves[name][:, 0] if name in missing[0].curves else np.array([])
+        nearest_steps = sorted(steps, key=lambda step: abs(step - section.at_step))[:2]
+        why += f"{_name(missing)} (nearest: {some([f'{s:g}' for s in sorted(nearest_steps)])})"
         ways = "name the column with --step, set --at-step to a common step, or remove these runs"
         raise ParibusError(f"{why}; {ways}", code="missing")
 
@@ -583,11 +606,14 @@ def _drop_failed(
     if not stopped:
         return arms
     states = some([*dict.fromkeys(map(_state, stopped))])
-    text = f"{len(stopped)} of {plural(len(every), 'run')} are {states}"
+    be = "is" if len(stopped) == 1 else "are"
+    text = f"{len(stopped)} of {plural(len(every), 'run')} {be} {states}"
     for name in ENDS:
-        at = list(filter(is_number, values_of(every, name)))
-        if len(at) > 1:
-            text += f", at {name} {min(at):g} to {max(at):g}"
+        parts = stopped, [run for run in every if run not in stopped]
+        ends = [sorted(filter(is_number, values_of(part, name))) for part in parts]
+        if all(ends):
+            ranges = [" to ".join(f"{n:g}" for n in sorted({own[0], own[-1]})) for own in ends]
+            text += f", at {name.removesuffix('s')} {ranges[0]}, the others at {ranges[1]}"
             break
     if early:
         why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), "

@@ -282,7 +282,7 @@ def arm_of(run: Run, section: RunsSection) -> str:
             return cell_text(stated)
     path = PurePath(os.path.abspath(run.path))
     if section.arm == "name":
-        return path.stem
+        return split_seed(path.stem)[0]
     names = (DATE.sub("", folder.name) for folder in path.parents)
     own = next((name for name in names if name and not OF_A_RUN.fullmatch(name)), path.parent.name)
     return split_seed(own)[0]
@@ -320,21 +320,23 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[File]:
     Raises ParibusError if a `needed` path matches nothing, or if a file has two labels.
     """
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    are_tables = False
     labelled = [split_label(os.fspath(path)) for path in listed]
     seen: dict[str, str] = {}
     for label, path in labelled:
         if not label and any(name for name, _ in labelled):
             raise ParibusError(f"'{path}' has no label, but other paths do; write label={path}")
-        if is_folder := os.path.isdir(path):
-            files = [os.fspath(file) for file in files_below(Path(path))]
-            are_tables = all(f.lower().endswith((*tables.SUFFIXES, *NO_LOGS)) for f in files)
-        else:
-            matches = [path] if os.path.lexists(path) else sorted(glob.glob(path, recursive=True))
-            files = [match for match in matches if not os.path.isdir(match)]
-            if needed and not matches:
-                why = f"'{path}' does not exist, or matches no file; correct the path"
-                raise ParibusError(why, code="missing")
+        matches = [path] if os.path.lexists(path) else sorted(glob.glob(path, recursive=True))
+        if needed and not matches:
+            why = f"'{path}' does not exist, or matches no file; correct the path"
+            raise ParibusError(why, code="missing")
+        folders = [match for match in matches if os.path.isdir(match)]
+        files = [match for match in matches if match not in folders]
+        named = set(files)
+        for folder in folders:
+            inside = [os.fspath(file) for file in files_below(Path(folder))]
+            are_tables = all(f.lower().endswith((*tables.SUFFIXES, *NO_LOGS)) for f in inside)
+            named.update(f for f in inside if are_tables and f.lower().endswith(tables.SUFFIXES))
+            files += inside
         for file in files:
             real = os.path.realpath(file)
             if (earlier := seen.get(real, label)) != label:
@@ -342,5 +344,4 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[File]:
                 raise ParibusError(why, code="conflict")
             if real not in seen:
                 seen[real] = label
-                is_table = are_tables and file.lower().endswith(tables.SUFFIXES)
-                yield file, label, is_table or not is_folder
+                yield file, label, file in named

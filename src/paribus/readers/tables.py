@@ -201,7 +201,7 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     data, section, scores = _as_long(data, section, scores)
     n, columns = data.num_rows, columns_of(data)
     scores, names = () if section.metric else scores, list(columns)
-    _require_columns(names, section, scores, where)
+    _require_columns(data.column_names, section, scores, where)
     seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
     is_clear = len(seeds) == 1 and section.seed not in names
     keys = {section.arm: "arm", seeds[0] if is_clear else section.seed: "seed"}
@@ -316,9 +316,10 @@ def _require_columns(
         raise ParibusError(f"{where}: {why}", code="conflict")
     named = [*scores, section.step, section.item, section.metric, section.value]
     named += {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}  # which may be missing
-    if missing := [name for name in named if name and name not in names]:
-        hint = nearest(missing[0], names)
-        raise ParibusError(f"{where}: no unique column '{missing[0]}'; {hint}", code="missing")
+    if missing := [name for name in named if name and names.count(name) != 1]:
+        many = "more than one" if missing[0] in names else "no"
+        why = f"{where} has {many} column '{missing[0]}'"
+        raise ParibusError(f"{why}; {nearest(missing[0], names)}", code="missing")
 
 
 def _is_score(name: str, column: Column) -> bool:

@@ -31,7 +31,7 @@ MANY_LOST = 0.25  # of all trials: with more diverged, a caution says so
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
 # Findings that the card states below its rows.
-READING = ("arms_differ", "horizon", "may_pair")
+READING = ("where", "best_of", "arms_differ", "horizon", "may_pair")
 LISTS = re.compile(r" \((?:[^(),]*,){5}[^()]*\)")  # of all formats, in the reason of a file
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 

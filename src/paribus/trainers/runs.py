@@ -55,6 +55,7 @@ from paribus.trainers.run_values import check_values, sizes_of, speeds_of
 from paribus.untrusted_io import is_regular
 
 MOST_POINTS = 1_000  # of a curve that is recorded
+PART = "it is read with"  # start of the reason why a reader skips a part of a run: it lacks nothing
 
 
 class Runs:
@@ -161,7 +162,7 @@ class Runs:
             files=reading.files,
             excluded=self.excluded,
             refused=[list(pair) for pair in reading.refused],
-            skipped=[list(pair) for pair in reading.skipped],
+            skipped=[[path, why] for path, why in reading.skipped if not why.startswith(PART)],
             copies=len(reading.copies),
             copy_of=list(reading.copies[0]) if reading.copies else [],
             notes=list(map(list, [*reading.notes, *selection.findings])),
