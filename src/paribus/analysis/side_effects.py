@@ -146,7 +146,7 @@ def _lost(log_ratio: float) -> float:
 
 
 def budget_state(n: int, bounds: Interval, budget: float | None) -> BudgetState | None:
-    """Compare a cost with its budget, or return None if `budget` is None.
+    """Compare a cost with its budget, or return None if the cost has no budget.
 
     Args:
         n: number of pairs, or of runs in the smaller arm; at least five are needed.

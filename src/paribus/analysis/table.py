@@ -55,7 +55,7 @@ class Sampling:
         return self.decision in ("", GOES_ON)
 
     def design(self, seeds: Collection[int]) -> Design:
-        """Return the sequential or two-stage design for pairs at `seeds`, or None if there is none.
+        """Return the sequential or two-stage design at `seeds`, or None for a fixed design.
 
         Args:
             seeds: a subset of `self.seeds`.

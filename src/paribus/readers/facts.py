@@ -154,7 +154,7 @@ def end_of(run: Run, score: str) -> float:
 
 
 def common_step(runs: Iterable[Run], score: str) -> str:
-    """Return the option to compare runs at their last common step, or "" if there is none."""
+    """Return the option to compare runs at their last common step, or "" if none exists."""
     steps = [{*run.curves[score][:, 0]} if score in run.curves else set() for run in runs]
     shared = set.intersection(*steps) if steps else set[float]()
     return f"--at-step {max(shared):g}" if shared else ""

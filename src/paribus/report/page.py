@@ -66,7 +66,7 @@ def render(
 
 
 def _environment(results: Results) -> dict[str, Any]:
-    """Return the recorded software and machine of the first trial, or {} if there are none."""
+    """Return the recorded software and machine of the first trial, or {} if no trial exists."""
     first = next(iter(results.finished), None)
     if first is None or not is_regular(first.path / "environment.json"):
         return {}

@@ -248,7 +248,7 @@ class AtLook(TTest):
         return super().detectable(power=power, alpha=nominal)
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the total number of pairs needed to detect `effect`, or None if there is none.
+        """Return the number of pairs needed to detect `effect`, or None if too many.
 
         The information fractions are fixed, and the additional power of earlier looks is ignored.
         """

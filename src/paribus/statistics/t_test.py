@@ -104,7 +104,7 @@ class TTest:
         return noncentrality(self.df, power=power, alpha=alpha) * self.full_error
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the number of pairs (or runs per arm) needed to detect `effect`, if any."""
+        """Return the pairs (or runs per arm) needed to detect `effect`, or None if too many."""
         return required_pairs(
             effect,
             self.spread,

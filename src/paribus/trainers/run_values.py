@@ -188,7 +188,7 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
 
 
 def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
-    """Return the median of all finite scores with matching names, or NaN if there are none."""
+    """Return the median of all finite scores with matching names, or NaN if no score matches."""
     scores = [score for run in runs for score in run.scores.items()]
     values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
     return float(np.median(values)) if values else math.nan

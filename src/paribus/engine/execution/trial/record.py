@@ -217,7 +217,7 @@ def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
 
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
-    """Write tasks.parquet and items.parquet to `folder`. Both are empty if `outcome` is None.
+    """Write tasks.parquet and items.parquet to `folder`. Both are empty if no tasks were run.
 
     tasks.parquet has one row per task and number of shots, items.parquet one row per question.
     """
