@@ -155,9 +155,12 @@ COPIED = [value + noise / 7 for value in (3.2, 3.17) for noise in [*NOISE[:3]] *
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (table(loss=COPIED), "6 of 6 runs of base"),
+        (table(loss=COPIED), "6 of 6 runs of base.*--where 'seed!=3'"),
         (table(loss=[round(loss, 2) for loss in COPIED]), ""),
-        (table(acc=[0.61, 0.6, 62.0, 0.63, 61.0, 0.6] * 2), "percentage"),
+        (
+            table(acc=[0.61, 0.6, 62.0, 0.63, 61.0, 0.6] * 2),
+            "percentage.*seed!=2' --where 'seed!=4'",
+        ),
         (table(acc=[61.0, 60.0, 62.0, 63.0, 61.0, 1.0] * 2), ""),
         *(
             (table(loss=[*LOSSES[:-1], mark]), "2 of|1 of 6 in new")
@@ -353,6 +356,9 @@ def test_what_is_not_stated_is_asked_with_the_command(tmp_path):
     file.write_text("arm,seed,loss,acc\nbase,1,3.2,0.5\nnew,1,3.1,0.6\n")
     with refused("ambiguous", match="--score acc"):
         paribus.judge(str(file))
+    with refused("value", match="--score gsm/acc,strict or"):
+        rows = {"arm": ["base", "new"], "metric": ["gsm/acc,strict", "gsm/acc,x"], "value": [0, 1]}
+        judge(rows, score="acc")
     with pytest.raises(ParibusError, match="--baseline old"):
         judge({"arm": ["old", "new"], "loss": [1.0, 2.0]}, baseline=None)
 
@@ -383,6 +389,8 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
     ("data", "options", "code"),
     [
         (table(dropout=(None, 0.1)), {}, "arms_differ"),
+        (table(**{"harness:batch_size": (None, 8)}), {}, "confounded"),
+        (table(**{"evaluation:limit": [9.0] * 11 + [None]}), {}, "confounded"),
         (table(loudness=("low", "high")), {}, "also_differ"),
         (
             table(loss=[3.21345] * 4 + [3.2 + noise for noise in [*NOISE, 0.004, 0.001]]),

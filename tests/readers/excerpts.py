@@ -229,7 +229,6 @@ EXCERPTS: dict[str, tuple[str, bytes]] = {
     "ray-tune": ("result.json", RAY),
     "tensorboard-csv": ("run-base_s3-tag-val_loss.csv", TB_CSV),
     "openai-evals": ("record.jsonl", OPENAI),
-    "lighteval": ("results_x.json", LIGHTEVAL),
     "inspect-ai": ("log.eval", inspect_log()),
     "wandb-chart": ("chart.csv", WANDB_CHART),
     "nanogpt": ("train_seed3.log", NANOGPT),

@@ -16,6 +16,7 @@ from paribus.study.runs import RunsSection
 from ..tools import refused
 from .excerpts import (
     EXCERPTS,
+    LIGHTEVAL,
     LM_EVAL,
     LM_EVAL_OLD,
     MLFLOW,
@@ -110,7 +111,6 @@ LAST: dict[str, dict[str, float]] = {
     "litgpt": {"train_loss": 3.256, "val_loss": 3.332},
     "tensorboard-csv": {"val_loss": 3.25},
     "openai-evals": {"final_report.accuracy": 0.5},
-    "lighteval": {"lighteval:arc:25/acc": 0.25},
     "inspect-ai": {"match/accuracy": 0.75},
     "lightning": {"train_loss": 3.5, "val_loss": 3.25},
     "keras": {"accuracy": 0.5, "loss": 3.0, "val_loss": 3.25},
@@ -167,6 +167,7 @@ def test_items_of_evaluations(tmp_path):
         ),
         ("lm-eval", {"config": {"model_args": "dtype=f,pretrained=/x"}}, "model_args.dtype"),
         ("lm-eval", {"configs": {"copa": {"stop": {"n": 0}}}}, "evaluation:stop.n/copa"),
+        ("lm-eval", {"group_subtasks": {"all": ["copa"]}}, "evaluation:task_hash.copa/all"),
         ("inspect-ai", {"task_args": {"x": 5}, "created": "today"}, "evaluation:task_args.x"),
         ("inspect-ai", {"plan": {"config": {"top_p": 1}}}, "evaluation:generate_config.top_p"),
         ("inspect-ai", {"dataset": {"location": "/a", "n": 7}}, "evaluation:dataset.n"),
@@ -262,6 +263,8 @@ def test_lm_eval_pairs_by_document_and_hash(tmp_path):
     (run,) = runs(tmp_path / "old", "70m_step1000.json", LM_EVAL_OLD)
     accuracy = {"acc": 0.20394736842105263, "acc_norm": 0.28289473684210525}
     assert run.scores == {f"hendrycksTest-astronomy/{name}": v for name, v in accuracy.items()}
+    (run,) = runs(tmp_path, "results_x.json", LIGHTEVAL)
+    assert run.scores == {"lighteval:arc:25/acc": 0.25}
 
 
 @pytest.mark.slow

@@ -21,27 +21,31 @@ DATED = re.compile(r"(_\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl?$")
 SAMPLES = re.compile(rf"samples_(.+){DATED.pattern}")
 LISTED = re.compile(r"(\w+)=([^,]*)")  # settings in a text such as pretrained=x,dtype=float16
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function
-VERSIONS = re.compile(rb',none"|"lm_eval_version"|"versions"')
+VERSIONS = re.compile(rb',none"|"lm_eval_version"|"versions"|"config_general"')
 TABLE = re.compile(rb'"results"\s*:\s*\{')
+# Values by task in a file of results, and the facts that they are.
+BY_TASK = {"task_hashes": "task_hash", "versions": "task_version", "n-shot": "n_shot"}
+BY_TASK |= {"n-samples": "n_samples", "summary_tasks": "prompt_hash"}  # the latter of lighteval
 NO_METRICS = ("doc_id", "target", "filter")  # of a line of samples that does not list its metrics
 # Of inspect_ai: correct, incorrect, partial, none.
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
 def _is_lm_eval(source: Source) -> bool:
-    if SAMPLES.fullmatch(source.name):
-        return source.has(b'"doc_id"')
-    is_said = source.name.endswith(".json") and source.has(TABLE) and source.has(VERSIONS)
-    return is_said and not source.has(b'"config_general"')
+    is_table = source.name.endswith(".json") and source.has(TABLE) and source.has(VERSIONS)
+    return is_table or (SAMPLES.fullmatch(source.name) is not None and source.has(b'"doc_id"'))
 
 
-def _read_results(source: Source) -> Iterator[Run]:
+@reader(
+    "lm-eval",
+    says="results_<date>.json from lm_eval, with its samples_*.jsonl, or from lighteval",
+    detects=_is_lm_eval,
+)
+def lm_eval(source: Source) -> Iterator[Run]:
     """Yield the run, with one score for each task and metric, excluding averages over tasks.
 
     Item scores come from the sample files with the same date in the same folder. Items are keyed by
-    doc_id and doc_hash, so that only identical documents are paired. Result files of lm_eval
-    versions before 0.4 are supported. A sample file itself is skipped, because it is read together
-    with its result file.
+    doc_id and doc_hash, so that only identical documents are paired.
     """
     if SAMPLES.fullmatch(source.name):
         raise SkippedError("its run is read from results_<date>.json beside it; pass that file")
@@ -52,28 +56,23 @@ def _read_results(source: Source) -> Iterator[Run]:
             if is_number(value) and not is_other:
                 run.scores[f"{task}/{name.removesuffix(',none')}"] = float(value)
         if (shots := task.rpartition(":")[2]).isdecimal():  # as lighteval has them
-            add_settings(run, {"n_shot": int(shots)}, task)
+            _add_settings(run, {"n_shot": int(shots)}, task)
     config = as_dict(content.pop("config", None) or content.get("config_general"))
     run.state(arm=content.get("model_name") or config.get("model_args") or config.get("model_name"))
-    shots = as_dict(content.get("n-shot"))
     own = as_dict(content.get("configs")) | as_dict(content.get("config_tasks"))
     for task, settings in own.items():  # the metadata of newer versions name the model
-        settings = as_dict(settings) | ({"num_fewshot": None} if task in shots else {})
-        add_settings(run, settings | dict.fromkeys(("metadata", "task_alias")), task)
-    for fact, values in (
-        ("task_hash", content.get("task_hashes")),
-        ("task_version", content.get("versions")),
-        ("n_shot", shots),
-        ("n_samples", content.get("n-samples")),
-        ("prompt_hash", content.get("summary_tasks")),  # of lighteval
-    ):
-        for task, value in as_dict(values).items():
+        shots = {"num_fewshot": None} if task in as_dict(content.get("n-shot")) else {}
+        hidden = dict.fromkeys(("metadata", "task_alias")) | shots
+        _add_settings(run, as_dict(settings) | hidden, task)
+    for name, fact in BY_TASK.items():
+        for task, value in as_dict(content.get(name)).items():
             if isinstance(value, dict):
                 hashes = as_dict(value.get("hashes"))
                 value = value.get("effective", hashes.get("hash_full_prompts"))
-            add_settings(run, {fact: value}, task)
-    add_settings(run, config)
-    add_settings(run, {key: own for key, own in content.items() if not isinstance(own, dict)})
+            _add_settings(run, {fact: value}, task)
+    _add_to_groups(run, as_dict(content.get("group_subtasks")))
+    _add_settings(run, config)
+    _add_settings(run, {key: own for key, own in content.items() if not isinstance(own, dict)})
     if date := DATED.search(source.name):
         for file in sorted(Path(source.path).parent.glob(f"samples_*{date[1]}.jsonl")):
             if (match := SAMPLES.fullmatch(file.name)) and is_regular(file):
@@ -82,32 +81,28 @@ def _read_results(source: Source) -> Iterator[Run]:
         yield run
 
 
-lm_eval = reader(
-    "lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_is_lm_eval
-)(_read_results)
-lighteval = reader(
-    "lighteval",
-    says="results_<date>.json from lighteval",
-    detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
-)(_read_results)
+def _add_to_groups(run: Run, groups: dict[str, list[str]]) -> None:
+    """Add the settings of subtasks as those of their groups, whose scores are means over them."""
+
+    def tasks_of(group: str) -> list[str]:
+        return [task for own in groups.get(group) or () for task in (own, *tasks_of(own))]
+
+    members = {group: {*tasks_of(group)} for group in groups}
+    for name, value in list(run.facts.items()):
+        key, _, task = name.rpartition("/")
+        for group in (group for group, tasks in members.items() if task in tasks):
+            run.facts[f"{key}.{task}/{group}"] = value
 
 
-def add_settings(run: Run, settings: Any, task: str | None = None) -> None:
-    """Add the settings of an evaluation as facts.
+def _add_settings(run: Run, settings: Any, task: str | None = None) -> None:
+    """Add the settings of an evaluation as facts, except times, identifiers and absolute paths.
 
     `evaluation:KEY` changes what is measured, of one task if `/TASK` follows. `harness:KEY` only
-    says how that is run. Settings of the model keep their names. Those that are off are ignored,
-    and so are seeds, times, identifiers and absolute paths.
-
-    Args:
-        run: the run to describe.
-        settings: the settings, nested or not; ignored if they are not a dict.
-        task: the task that all settings belong to, "" if there is only one, or None if the kind of
-            each follows from its name.
+    says how that is run. If `task` is None, the kind of each setting follows from its name.
     """
     for key, value in flatten(as_dict(settings)).items():
         if isinstance(value, str) and key.endswith("args") and LISTED.match(value):
-            add_settings(run, {key: dict(LISTED.findall(value))}, task)
+            _add_settings(run, {key: dict(LISTED.findall(value))}, task)
             continue
         words, kind = {*re.findall("[a-z]+", key.lower())}, find_kind(key)
         text = value if isinstance(value, str) else json.dumps(value, default=str)
@@ -115,8 +110,7 @@ def add_settings(run: Run, settings: Any, task: str | None = None) -> None:
         is_off = not value and not is_number(value)
         if is_off or words & SETS["not_compared"] or text.startswith(("/", "~")):
             continue
-        kinds = [find_kind(part) for part in key.split(".")]
-        is_evaluated = task is not None or "evaluation" in kinds
+        is_evaluated = task is not None or "evaluation" in map(find_kind, key.split("."))
         if is_evaluated and not words & SETS["harness"]:
             name = EVALUATION + (f"{key}/{task}" if task else key)
         elif key.startswith("model") and kind != "setting":
@@ -139,8 +133,7 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
                 name = f"{task}/{metric},{sample.get('filter', 'none')}".removesuffix(",none")
                 values = run.items.setdefault(name, {})
                 if item in values:
-                    why = f"{samples.path} contains document {item} twice; remove the duplicate"
-                    raise ParibusError(why)
+                    raise ParibusError(f"{samples.path} has document {item} twice; remove one")
                 values[item] = float(value)
 
 
@@ -162,12 +155,12 @@ def openai_evals(source: Source) -> Iterator[Run]:
             items = run.items.setdefault("final_report.accuracy", {})
             items[str(record.get("sample_id"))] = float(correct)
         spec = as_dict(record.get("spec"))
-        settings = as_dict(as_dict(spec.get("run_config")).get("eval_spec"))
-        add_settings(run, {key: spec.get(key) for key in ("eval_name", "split")} | settings, "")
-        add_settings(run, spec.get("run_config"))
-    if not run.scores:
-        raise ParibusError(f"{source.path} has no final_report; wait until the run has ended")
-    yield run
+        config = as_dict(spec.get("run_config"))
+        named = {key: spec.get(key) for key in ("eval_name", "split")}
+        _add_settings(run, named | as_dict(config.get("eval_spec")), "")
+        _add_settings(run, config)
+    if run.scores:  # it has ended
+        yield run
 
 
 @reader(
@@ -176,10 +169,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
     detects=lambda source: source.name.endswith(".eval") and source.head.startswith(b"PK"),
 )
 def inspect_ai(source: Source) -> Iterator[Run]:
-    """Yield the run in a log, with its metrics, and item scores averaged over epochs.
-
-    Raises ParibusError if the evaluation did not finish successfully.
-    """
+    """Yield the run in a log, with its metrics, and item scores averaged over epochs."""
     with zipfile.ZipFile(regular_path(source.path, RECORD_BYTES)) as archive:
         header, samples = (
             json.loads(archive.open(name).read(RECORD_BYTES))
@@ -207,12 +197,12 @@ def inspect_ai(source: Source) -> Iterator[Run]:
     config = {key: own for key, own in config.items() if not key.startswith("max_")}  # at once
     if config.get("epochs_reducer") in (None, ["mean"]):  # a mean is one of any number
         config.pop("epochs_reducer", None)
-        add_settings(run, {"epochs": config.pop("epochs", None)})
+        _add_settings(run, {"epochs": config.pop("epochs", None)})
     generation = plan.get("config") or evaluation.pop("model_generate_config", None)
     asked = ("task", "task_version", "task_args", "solver", "solver_args", "dataset", "scorers")
     own = {key: evaluation.pop(key, None) for key in asked} | {"steps": plan.get("steps")}
-    add_settings(run, own | {"config": config, "generate_config": generation}, "")
-    add_settings(run, evaluation)
+    _add_settings(run, own | {"config": config, "generate_config": generation}, "")
+    _add_settings(run, evaluation)
     run.decides = next(iter(run.scores), "")
     if run.scores:
         yield run

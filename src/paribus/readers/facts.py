@@ -1,14 +1,7 @@
 """Facts about the runs other than scores, to check that all else is equal between the arms.
 
 A fact is any column, configuration value or setting of a run that is not a score. Its kind is
-inferred from its name. The conclusion depends on how its values differ within and between arms:
-
-    setting       differs between arms: it may define them. Differs within an arm: a sweep (error).
-    environment   differs between arms, but not within them: confounded (caution).
-    evaluation    differs anywhere: the scores cannot be compared (error).
-    seed, identifier, time: may differ. Any other fact is most likely a setting or an outcome.
-
-Scores and curves may reveal more differences, such as different last steps or repeated steps.
+inferred from its name, and CONCLUSIONS says what follows from its values.
 """
 
 from __future__ import annotations
@@ -16,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from paribus.errors import ParibusError, one_line
 from paribus.numbers import plural, some
@@ -59,13 +53,9 @@ class Fact:
     """A recorded property of the runs, such as a setting, and how it differs between arms."""
 
     name: str
-    """its name in the files"""
-    kind: str
-    """setting, environment, evaluation, seed, identifier, time, along (such as steps), or other"""
-    values: dict[str, list[Value]]
-    """its distinct values in run order, keyed by arm"""
-    conclusion: str
-    """equal, varies, defines, confounded, incomparable or sweep"""
+    kind: str  # one of KINDS, `along` (such as steps), or `other`
+    values: dict[str, list[Any]]  # distinct, in run order, keyed by arm; None: not stated
+    conclusion: str  # equal, varies, defines, confounded, incomparable or sweep
 
 
 def _parts(name: str) -> list[str]:
@@ -116,19 +106,21 @@ def find_kind(name: str) -> str:
     return "along" if words & SETS["along"] else "other"
 
 
-def _quantities(name: str, values: Iterable[Value]) -> set[str] | None:
+def find_quantities(name: str, values: Iterable[Any]) -> set[str] | None:
     """Return the quantities whose unit or scale a fact states, or None if it states none.
 
     The set is empty if the unit may be that of any score. A scale that is a number is not a unit,
     and neither is the `loss_scale` of mixed precision.
     """
+    if name.startswith((EVALUATION, HARNESS)):
+        return None
     *above, last = _parts(name)
     words = {*re.findall("[a-z]+", last)}
     if words <= SETS["unit_word"]:  # such as `time.unit`
         words |= {*re.findall("[a-z]+", "".join(above[-1:]))} & SETS["quantity"]
     texts = {str(value).strip().casefold() for value in values}
     rest = words - SETS["unit_word"] - SETS["scale_word"]
-    named = _quantities_in(rest)
+    named = quantities_in(rest)
     is_stated = bool(words & SETS["unit_word"])
     if words & SETS["scale_word"] and not (named == {"loss"} and words & {"scale", "scaling"}):
         is_text = not any(is_number(as_number(text)) or text in ("true", "false") for text in texts)
@@ -140,7 +132,7 @@ def _quantities(name: str, values: Iterable[Value]) -> set[str] | None:
     return set() if texts and texts <= SETS["score_unit"] else None
 
 
-def _quantities_in(words: Iterable[str]) -> set[str]:
+def quantities_in(words: Iterable[str]) -> set[str]:
     """Return the canonical names of the quantities in `words`, such as `time` for `latency`."""
     return {"time" if w in SETS["timed"] else w[:4] for w in words if w in SETS["quantity"]}
 
@@ -166,39 +158,26 @@ def values_of(runs: Iterable[Run], name: str) -> list[Value]:
     return [value for value in values if value == value]
 
 
-def find_seed(runs: Sequence[Run], name: str) -> str:
-    """Return the name of the fact that contains the seeds: `name`, or a substitute for `seed`.
-
-    If no run has the fact `seed`, a similar one, such as `config.trainer.seed` or `fold`, is used.
-    """
-    names = dict.fromkeys(fact for run in runs for fact in run.facts)
-    if name != "seed" or "seed" in names:
-        return name
-    seeds = [fact for fact in names if find_kind(fact) == "seed"]
-    return max(seeds, key=lambda fact: len(values_of(runs, fact)), default=name)
-
-
 def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list[Fact]:
-    """Return the facts about the runs, each with its conclusion.
-
-    Args:
-        arms: the runs, keyed by arm.
-        known: names of columns to exclude.
-        is_replicated: whether the runs of each arm have different seeds.
-    """
+    """Return the facts about the runs, except the columns `known`, each with its conclusion."""
     every, excluded = list(chain(*arms.values())), set(known).union(WORDS["own"])
     may_be_rows = not is_replicated and not any(run.curves for run in every)
     facts = []
     for name in dict.fromkeys(n for run in every for n in run.facts if n not in excluded):
-        kind, values = find_kind(name), {arm: values_of(runs, name) for arm, runs in arms.items()}
+        values: dict[str, list[Any]] = {arm: values_of(runs, name) for arm, runs in arms.items()}
+        kind = find_kind(name)
         if _is_outcome(name, kind, arms, is_replicated=is_replicated):
             kind = "other"
         if kind == "option":  # a value of each run's own is a name of the run
             is_own = is_replicated and len(values_of(every, name)) == len(every)
             kind = "identifier" if is_own else "setting"
-        if _quantities(name, chain(*values.values())) is not None:
+        if find_quantities(name, chain(*values.values())) is not None:
             kind = "evaluation"
         conclusion = _conclude(kind, list(values.values()), arms, may_be_rows=may_be_rows)
+        gaps = [arm for arm, runs in arms.items() if any(name not in run.facts for run in runs)]
+        is_setting = name.startswith((EVALUATION, HARNESS))
+        if is_setting and conclusion == "equal" and 0 < len(gaps) < len(arms):
+            conclusion, values = "confounded", values | {arm: [*values[arm], None] for arm in gaps}
         if name != "steps" or conclusion == "sweep":
             facts.append(Fact(name, kind, values, conclusion))
     return facts
@@ -207,10 +186,9 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
 def _is_outcome(name: str, kind: str, arms: Arms, *, is_replicated: bool) -> bool:
     """Return whether a fact is most likely a measurement, although its name suggests otherwise.
 
-    It is a number that varies within every arm. A choice would be the same for the whole arm, or
-    take the same values in every arm. If all words of the name are those of a choice, it must have
-    at least three digits and differ in every run, although all arms have the same seeds. In place
-    of equal seeds, a word such as `final` counts, or that a setting has names as values.
+    It is a number that varies within every arm. A choice would take the same values in every arm.
+    If all words of the name are those of a choice, it must have at least three digits and differ in
+    every run, although all arms have the same seeds, or the name has a word such as `final`.
     """
     sets = [values_of(runs, name) for runs in arms.values()]
     every, last = list(chain(*sets)), _parts(name)[-1]
@@ -231,8 +209,8 @@ def _is_outcome(name: str, kind: str, arms: Arms, *, is_replicated: bool) -> boo
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_rows: bool) -> str:
     """Classify a fact by its values in each arm; see `Fact.conclusion`.
 
-    Runs without distinct seeds may in fact be rows of one run (`may_be_rows`): the points of a
-    curve, whose steps start small, or items, which are the same in each arm.
+    Runs without distinct seeds may in fact be rows of one run: the points of a curve, whose steps
+    start small, or items, which are the same in each arm.
     """
     sets = [set(own) for own in values]
     partly, between, within = CONCLUSIONS.get(kind, ("equal", "varies", "varies"))
@@ -249,45 +227,13 @@ def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_ro
     return between if kind == "evaluation" or (all(sets) and is_clear) else "varies"
 
 
-def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Finding]:
-    """Yield findings about facts that affect a comparison by `score`.
-
-    Raises ParibusError if an arm contains a sweep, or if scores cannot be compared.
-    """
-    for fact in facts:
-        _refuse_unequal(fact, arms, score)
-    every = list(chain(*arms.values()))
-    defines = [fact for fact in facts if fact.conclusion == "defines"]
-    for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
-        text = f"The effect of the arm is confounded with that of {fact.name}: {_each(fact)}."
-        yield "confounded", f"{text} Either may explain the difference."
-    if budgets := [fact for fact in defines if is_budget(fact)][:MOST_VALUES]:
-        each = ", ".join(f"{fact.name} ({_each(fact)})" for fact in budgets)
-        text = f"Not equal between arms: {each}. Unless this is the change, the effect of the arm"
-        yield "budgets_differ", f"{text} includes it."
-    # Of a name that says nothing it is not known whether the arm is meant by it.
-    unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
-    if known := [fact.name for fact in defines if fact.name not in unknown]:
-        yield "arms_differ", f"Arms differ in {some(known, 6)}."
-    if unknown:
-        yield "also_differ", f"Arms differ in {some(unknown, 6)}: is that the change?"
-    for name in WORDS["start"]:
-        starts = {run.facts.get(name) for run in every}
-        if len(every) > 1 and len(starts) == 1 and not starts & {None, 0.0, "", "scratch"}:
-            text = f"All runs start from one checkpoint ({name} {_as_text(starts.pop())}): the"
-            yield "one_start", f"{text} spread over seeds excludes variation before it."
-    if zeroed := [run for run in every if run.facts.get("zeroed") == score]:
-        text = f"{plural(len(zeroed), 'run')} logged {score} = 0 and a gradient norm of NaN"
-        yield "nan_as_zero", f"{text}, such as {zeroed[0].source}. This counts as divergence."
-
-
-def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
+def refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
     """Raise ParibusError, with suggestions, if a fact makes the runs incomparable."""
     name = fact.name
     if fact.conclusion == "sweep":
         arm, values = max(fact.values.items(), key=lambda item: len(item[1]))
         why = f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {name} "
-        why += f"({some(list(map(_as_text, values)), MOST_VALUES)}), so they are not replicates"
+        why += f"({some(list(map(fact_text, values)), MOST_VALUES)}), so they are not replicates"
         ways = f"judge one value (--where '{name}={cell_text(values[0])}') or the best of each seed"
         ways += f" (--best-of '{name}')"
         if fact.kind != "setting":
@@ -295,56 +241,33 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         ways += f"; pass --seed '{name}' if it numbers replicates, or --score '{name}' too if it is"
         ways += " an outcome"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
-    # Of another task than the score is of, or the unit of another quantity.
-    task = name.startswith(EVALUATION) and name.partition("/")[2]
-    is_other = bool(task) and not score.startswith((f"{task}/", f"{task}|", f"{task}:"))
-    if quantities := _quantities(name, chain(*fact.values.values())):
-        of_score = _quantities_in(re.findall("[a-z]+", score.lower()))
-        of_score = {"time"} if find_kind(score) == "time" else of_score
-        is_other = bool(of_score) and of_score.isdisjoint(quantities)
-    if fact.conclusion == "incomparable" and not is_other:
+    if PER_TOKEN.search(score) and not PER_BYTE.search(score) and are_other_tokenizers(fact):
+        ways = [s for run in chain(*arms.values()) for s in run.scores if PER_BYTE.search(s)]
+        why = f"{score} is a loss per token, but {name} is {values_by_arm(fact)}; judge by bits per"
+        why += f" byte (--score {ways[0]})" if ways else " byte: loss / ln 2 * tokens / bytes"
+        raise ParibusError(why, code="incomparable")
+    if fact.conclusion == "incomparable":
         by_value = {(values_of([run], name) or [None])[0]: run for run in chain(*arms.values())}
         *_, second, first = sorted(by_value, key=lambda value: value is not None)
-        why = f"runs of {score} were not evaluated alike: {name} is {_as_text(first)} in "
-        why += f"{by_value[first].source} and {_as_text(second)} in {by_value[second].source}"
+        why = f"runs of {score} were not evaluated alike: {name} is {fact_text(first)} in "
+        why += f"{by_value[first].source} and {fact_text(second)} in {by_value[second].source}"
         ways = f"evaluate them alike, select some with --where '{name}={cell_text(first)}', or pass"
         ways += f" --arm '{name}' if it is the change, or --item '{name}' if each run has one row"
         ways += " per value"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
 
 
-def refuse_tokenizers(arms: Arms, score: str, column: str) -> None:
-    """Raise ParibusError if a loss per token is compared between tokenizers.
+def are_other_tokenizers(fact: Fact) -> bool:
+    """Return whether arms have other tokenizers, or vocabularies whose sizes differ by over 1%.
 
-    Vocabulary sizes that differ by less than 1% are equal, because embeddings are padded.
-
-    Args:
-        arms: the runs, keyed by arm.
-        score: the score to judge by.
-        column: the fact that names the arms.
+    Smaller differences come from the padding of embeddings.
     """
-    if not PER_TOKEN.search(score) or PER_BYTE.search(score):
-        return
-    every = list(chain(*arms.values()))
-    for name in dict.fromkeys([column, *(fact for run in every for fact in run.facts)]):
-        values = {arm: values_of(runs, name) for arm, runs in arms.items()}
-        if name == column and not any(values.values()):
-            values = {arm: [arm] for arm in arms}
-        if not TOKENIZER.fullmatch(name) or not all(values.values()):
-            continue
-        sets = [
-            {cell_text(value).rstrip("/").rpartition("/")[2] for value in own}
-            for own in values.values()
-        ]
-        sizes = [number for own in sets for text in own if (number := as_number(text))]
-        is_padded = len(sizes) == sum(map(len, sets)) and max(sizes) < 1.01 * min(sizes)
-        if is_padded or all(own == sets[0] for own in sets):
-            continue
-        each = ", ".join(f"{_as_text(own[0])} in {arm}" for arm, own in values.items())
-        ways = [other for run in every for other in run.scores if PER_BYTE.search(other)]
-        why = f"{score} is a loss per token, but {name} is {each}; judge by bits per byte"
-        why += f" (--score {ways[0]})" if ways else ": loss / ln 2 * tokens / bytes of the text"
-        raise ParibusError(why, code="incomparable")
+    texts = [[cell_text(value).rstrip("/") for value in own] for own in fact.values.values()]
+    sets = [{text.rpartition("/")[2] for text in own} for own in texts]
+    sizes = [as_number(text) or math.nan for text in chain(*sets)]
+    is_padded = max(sizes, default=0) < 1.01 * min(sizes, default=0)
+    is_named = TOKENIZER.fullmatch(fact.name) and all(sets) and not is_padded
+    return bool(is_named) and any(own != sets[0] for own in sets)
 
 
 def is_budget(fact: Fact) -> bool:
@@ -354,11 +277,14 @@ def is_budget(fact: Fact) -> bool:
     return not words & SETS["no_budget"] and (fact.kind == "along" or bool(words & of_budget))
 
 
-def _each(fact: Fact) -> str:
-    return ", ".join(f"{_as_text(own[0])} in {arm}" for arm, own in fact.values.items() if own)
+def values_by_arm(fact: Fact) -> str:
+    """Format the values of a fact in each arm for a message."""
+    parts = {arm: " or ".join(map(fact_text, own)) for arm, own in fact.values.items() if own}
+    return ", ".join(f"{text} in {arm}" for arm, text in parts.items())
 
 
-def _as_text(value: Value | None) -> str:
+def fact_text(value: Value | None) -> str:
+    """Format the value of a fact for a message."""
     if value is None:
         return "not stated"
     return f"{value:g}" if isinstance(value, float) else one_line(value, 40)

@@ -18,6 +18,8 @@ from paribus.errors import ParibusError, nearest
 from paribus.metric import readable
 from paribus.numbers import plural, some
 from paribus.readers.facts import (
+    EVALUATION,
+    MOST_VALUES,
     PATTERNS,
     TIME,
     TOKENS,
@@ -25,14 +27,17 @@ from paribus.readers.facts import (
     Arms,
     Fact,
     Finding,
-    check_facts,
     common_step,
     end_of,
+    fact_text,
     find_kind,
-    find_seed,
+    find_quantities,
+    find_size,
     is_budget,
     list_facts,
-    refuse_tokenizers,
+    quantities_in,
+    refuse_unequal,
+    values_by_arm,
     values_of,
 )
 from paribus.readers.port import (
@@ -53,11 +58,13 @@ from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
+OF_SUMMARY = ("of", "over", "seeds")
 PARENTS, ROW_NAMES, SUMMARIES = (WORDS[key] for key in ("parent", "row_name", "summary"))
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
+YES, NO = ("true", "1", "yes"), ("false", "0", "no")  # cells of columns such as `crashed`
+FINISHED = ("completed", "done", "finished")  # names of columns that say NO of an unfinished run
 ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
-# Names of curves of what was spent, by what is asked for.
-SPENT = {"tokens": TOKENS, "seconds": TIME}
+SPENT = {"tokens": TOKENS, "seconds": TIME}  # names of curves, by the budget
 
 
 def make_study(
@@ -76,24 +83,20 @@ def make_study(
 
     Args:
         data: a pandas, polars or Arrow table, a dict of columns, or file paths.
-        score: the column or score to judge by. If there are several, the first one decides. Known
-            log formats have a default.
+        score: the column or score to judge by. The first of several decides. Known log formats have
+            a default.
         margin: the largest change that would not matter, in the score's unit. Without a margin, no
             arm can be shown to be equivalent.
-        baseline: the arm that others are compared with. The default is the arm called `baseline`,
-            `control` or similar.
+        baseline: the arm that others are compared with, by default `baseline` or similar.
         better: "lower" or "higher" for the first score, or a list with one value per score. The
             default is inferred from the score's name.
         pair: True to pair runs with the same seed, assuming that they share data and initial values
             (the card states this); or the column to pair by.
         alpha: the probability of a false claim, over all arms.
         name: the study's name.
-        options: `reader`, and the keys of `[runs]`: the columns `arm`, `seed`, `step`, `item`,
-            `metric` and `value` (for files, `arm` may also be "folder" or "name"), `at_step`,
-            `target`, `crashed`, `stopped_early`, `where`, `best_of`.
+        options: `reader`, and the keys of `[runs]`.
 
-    Returns the study, everything that was read, and the runs to compare. Raises ParibusError on bad
-    input.
+    Returns the study, everything that was read, and the runs to compare.
     """
     scores = [score] if isinstance(score, str) else list(score)
     if margin is not None and not margin > 0:
@@ -121,8 +124,8 @@ def make_study(
         score: {"better": side, "digits": digits_of(_spreads(by_label, score))}
         for score, side in directions.items()
     }
-    items = runs[0].items.get(first, {}).keys()
-    if items and all(run.items.get(first, {}).keys() == items for run in runs):
+    items = [run.items.get(first, {}).keys() for run in runs]
+    if items[0] and all(own == items[0] for own in items):
         specs[first]["by_item"] = True
     if section.target is not None:
         budgets = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
@@ -133,18 +136,19 @@ def make_study(
         scores += budgets
     endpoints: list[dict[str, Any]] = [{"metric": score} for score in scores]
     endpoints[0] |= {"primary": True} | ({} if margin is None else {"margin": margin})
-    called, arms = _name_folders(by_label), {}
+    arms: dict[str, Any] = {}
     for label in sorted(by_label, key=lambda label: label != baseline):
         absent = {"runs.without": without[label]} if without[label] else {}
-        settings = {"runs.label": label} | absent
-        arms[called[label]] = {"title": label, "set": settings}
+        folder = label_as_name(label)
+        folder += f"-{len(arms)}" if folder in arms else ""
+        arms[folder] = {"title": label, "set": {"runs.label": label} | absent}
     treatments = [label for label in by_label if label != baseline]
     study = load_study(
         {
             "name": label_as_name(name),
             "trainer": "runs",
             "question": f"{readable(first)} of {some(treatments)} against {baseline}",
-            "baseline": called[baseline],
+            "baseline": next(iter(arms)),
             "arms": arms,
             "seeds": seeds,
             "endpoints": endpoints,
@@ -168,7 +172,6 @@ def read_data(
     """Read the runs in a table or in files. `make_study` explains the options.
 
     Returns the reading, the `[runs]` section with the options, and the runs keyed by arm label.
-    Raises ParibusError if there are no runs.
     """
     if isinstance(pair, str) and pair != "seed":
         if seed not in (None, pair):
@@ -193,10 +196,7 @@ def read_data(
 
 
 def _as_arrow(data: Any) -> Any:
-    """Convert a pandas, polars or Arrow table, or a dict of columns, to an Arrow table.
-
-    Raises ParibusError for any other value.
-    """
+    """Convert a pandas, polars or Arrow table, or a dict of columns, to an Arrow table."""
     import pyarrow as pa
 
     try:
@@ -206,31 +206,23 @@ def _as_arrow(data: Any) -> Any:
             return pa.table({str(n): pa.array(data[n], from_pandas=False) for n in data.columns})
         return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        why = f"{type(data).__name__} is not a table, dict of columns or path: {error}"
-        raise ParibusError(why) from None
+        kind = type(data).__name__
+        raise ParibusError(f"{kind} is not a table, dict of columns or path: {error}") from None
 
 
 def default_score(runs: Sequence[Run]) -> str:
-    """Return the default score of the log format, or the only score of the runs.
-
-    Raises ParibusError if neither exists.
-    """
-    names = {name for run in runs for name in run.scores}
-    no_results = {name for name in names if find_kind(name) == "time"}
-    no_results |= {
-        name for name in names if TOKENS.fullmatch(name) or GRADIENT_NORM.fullmatch(name)
-    }
+    """Return the default score of the log format, or the only score of the runs."""
+    names = sorted({name for run in runs for name in run.scores})
     for name in sorted(set[str]() if names else {fact for run in runs for fact in run.facts}):
         marks = [run for run in runs if not is_number(run.facts.get(name, 0.0))]
         if 0 < 2 * len(marks) < len(runs) and find_kind(name) == "other":
             why = f"{marks[0].source}: '{marks[0].facts[name]}' in column '{name}' must be a number"
             raise ParibusError(f"{why}; write NaN if the run diverged, or remove it")
     if not names:
-        why = f"no column or line of {runs[0].source} is recognized as a score"
-        raise ParibusError(
-            f"{why}; name one with --score: {some(sorted(runs[0].facts), 8)}", code="ambiguous"
-        )
-    known = sorted(names - no_results or names)
+        why = f"no column or line of {runs[0].source} is recognized as a score; name one with"
+        raise ParibusError(f"{why} --score: {some(sorted(runs[0].facts), 8)}", code="ambiguous")
+    is_cost = {n: TOKENS.fullmatch(n) or GRADIENT_NORM.fullmatch(n) for n in names}
+    known = [n for n in names if not is_cost[n] and find_kind(n) != "time"] or names
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]
@@ -239,7 +231,7 @@ def default_score(runs: Sequence[Run]) -> str:
 
 
 def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence[Run]]) -> str:
-    """Return the baseline's label. Raises ParibusError if the baseline is missing or unknown."""
+    """Return the label of the baseline."""
     names = WORDS["baseline"] if baseline is None else [cell_text(baseline)]
     if known := [name for name in names if name in by_label]:
         return known[0]
@@ -249,8 +241,8 @@ def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence
         why += f", and each of {len(runs)} arms has a single run; name the arms with {ways[0]}"
         raise ParibusError(why, code="ambiguous")
     arms = some([f"{label} ({len(runs)})" for label, runs in by_label.items()], MOST_NAMED)
-    why += f"; pass --baseline {next(iter(by_label))}, or another of the arms (with runs): {arms}"
-    raise ParibusError(why, code="ambiguous")
+    why += f"; pass --baseline {next(iter(by_label))} or another arm (with its number of runs)"
+    raise ParibusError(f"{why}: {arms}", code="ambiguous")
 
 
 def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
@@ -260,8 +252,7 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     label, runs = min(by_label.items())
     why = f"all runs belong to one arm, '{label}'; compare it with a fixed value (--bar)"
     if not label:
-        why = f"{runs[0].source} has no '{arm}' that names its arm: "
-        why += nearest(arm, runs[0].facts)
+        why = f"{runs[0].source} has no '{arm}' that names its arm: {nearest(arm, runs[0].facts)}"
     way = " or ".join([*_arm_options(runs), "files as label=PATTERN"])
     raise ParibusError(f"{why}; name the arms with {way}", code="ambiguous")
 
@@ -277,15 +268,6 @@ def _arm_options(runs: Sequence[Run]) -> list[str]:
     return [f"--arm {shlex.quote(way)}" for way in ways]
 
 
-def _name_folders(labels: Iterable[str]) -> dict[str, str]:
-    """Return a folder name for each label. A number is appended to make names unique."""
-    called: dict[str, str] = {}
-    for label in labels:
-        name = label_as_name(label)
-        called[label] = f"{name}-{len(called)}" if name in called.values() else name
-    return called
-
-
 def label_as_name(label: str) -> str:
     """Convert a label to a valid folder name of at most 76 characters, without separators."""
     return re.sub(r"[/\\]", "-", label).lstrip(".")[:76] or "unnamed"
@@ -296,14 +278,13 @@ def _find_seeds(
 ) -> tuple[list[int], dict[str, list[int]]]:
     """Return the study's seeds, and the seeds without a run, keyed by arm label.
 
-    If seeds are not integers, runs are numbered from 1: unpaired runs in order, and pairs by the
-    value that they share, such as the name of a text.
+    Seeds other than integers become numbers from 1: of unpaired runs in order, and of pairs by the
+    value that they share.
     """
     every = {seed_of(run, section) for runs in by_label.values() for run in runs}
     places = {seed: place for place, seed in enumerate(sorted(every))}
     if not all(re.fullmatch("0|[1-9][0-9]{0,17}", seed) for seed in every):
-        is_number = all(map(str.isdecimal, every))
-        if pair and not is_number and ("" in every or section.seed == "seed"):
+        if pair and not all(map(str.isdecimal, every)) and ("" in every or section.seed == "seed"):
             why = f"'{min(every)}' in '{section.seed}' is not an integer, so it cannot pair runs"
             raise ParibusError(f"{why}; name another column with --pair, or remove --pair")
         for runs in by_label.values():
@@ -318,10 +299,7 @@ def _find_seeds(
 
 
 def direction(score: str) -> Better:
-    """Infer from a score's name which direction is better.
-
-    Raises ParibusError if the name does not indicate it.
-    """
+    """Infer from a score's name which direction is better."""
     if score.endswith(TO_TARGET):
         return "lower"
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score).casefold()
@@ -349,19 +327,12 @@ def digits_of(spreads: Sequence[float]) -> int:
 
 @dataclass
 class Selection:
-    """The runs to compare, with their facts and findings.
+    """The runs to compare, with their facts and findings."""
 
-    Attributes:
-        runs: the runs, keyed by arm label.
-        excluded: the number of excluded runs, keyed by arm label.
-        facts: the facts about the runs.
-        findings: codes and sentences, shown as cautions.
-    """
-
-    runs: dict[str, list[Run]]
-    excluded: dict[str, int]
+    runs: dict[str, list[Run]]  # keyed by arm label
+    excluded: dict[str, int]  # the number of excluded runs, keyed by arm label
     facts: list[Fact]
-    findings: list[Finding]
+    findings: list[Finding]  # codes and sentences, shown as cautions
 
 
 def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]:
@@ -369,14 +340,14 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
 
     A seed nested in the configuration becomes the fact `seed`. The parent runs of sweeps are
     excluded, with a note in `reading`.
-
-    Raises ParibusError if a table row summarizes other rows, or if no run meets a condition.
     """
     runs = reading.runs
-    if (nested := find_seed(runs, section.seed)) != section.seed:
+    names = dict.fromkeys(name for run in runs for name in run.facts)
+    nested = [name for name in names if find_kind(name) == "seed"]
+    if nested and section.seed == "seed" not in names:
+        seed = max(nested, key=lambda name: len(values_of(runs, name)))
         for run in runs:
-            if nested in run.facts:
-                run.facts["seed"] = run.facts[nested]
+            run.facts |= {"seed": run.facts[seed]} if seed in run.facts else {}
     name_arms(runs, section)
     if section.arm not in ("arm", *FROM_PATH) and not any(run.is_row for run in runs):
         _require_fact("arm", section.arm, runs)
@@ -401,6 +372,8 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
             reading.notes.append(("file", text))
             continue
         by_label.setdefault(arm_of(run, section), []).append(run)
+        if run.is_row:
+            _state_its_end(run)
     for name in _summaries(by_label, section):
         keys = (section.seed, section.arm, *ROW_NAMES)
         column = next((k for k in keys if name in {run.facts.get(k) for run in runs}), section.arm)
@@ -409,44 +382,54 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
     return by_label
 
 
+def _state_its_end(run: Run) -> None:
+    """Set the facts `unfinished` and `steps` from columns such as `state` or `global_step`."""
+    for name, value in list(run.facts.items()):
+        text = cell_text(value).casefold()
+        if PATTERNS["state"].fullmatch(name) and PATTERNS["unfinished"].search(text):
+            run.facts[NOT_FINISHED] = text
+        elif PATTERNS["unfinished"].fullmatch(name) and text in YES:
+            run.facts[NOT_FINISHED] = name
+        elif (name.casefold() in FINISHED and text in NO) or (name == "exit_code" and text != "0"):
+            run.facts[NOT_FINISHED] = "not finished"
+        elif PATTERNS["steps"].fullmatch(name) and isinstance(value, float):
+            run.facts.setdefault("steps", value)
+
+
 def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
     """Yield names of rows that seem to summarize others, such as `mean`, `base (avg)` or `all`.
 
-    A longer name counts if few rows of the arm have such a name, or if it is the label of a single
-    row and the rest of it is another label.
+    A longer name counts if few rows of the arm have such a name, or if it is the label of one row
+    and contains another label.
     """
-    sizes = {" ".join(_words(label)): len(runs) for label, runs in by_label.items()}
+    stated = {label: _summarized(label) for label in by_label}
+    sizes = {
+        rest: len(by_label[own]) for own, (is_summary, rest) in stated.items() if not is_summary
+    }
     has_seeds = any(seed_of(run, section) for runs in by_label.values() for run in runs)
     for label, runs in by_label.items():
         seeds = [seed_of(run, section) for run in runs]
         for names in (seeds, *([str(run.facts.get(k, "")) for run in runs] for k in ROW_NAMES)):
-            matches = {name: rest for name in names if (rest := _summarized(name)) is not None}
+            matches = {name: _summarized(name)[1] for name in names if _summarized(name)[0]}
             is_few = 2 * sum(name in matches for name in names) < len(runs)
             yield from (name for name, rest in matches.items() if is_few or not rest)
-        rest = _summarized(label)
-        is_single = len(runs) == 1 < sizes.get(rest or "", 0)
+        is_summary, rest = stated[label]
+        is_single = len(runs) == 1 < sizes.get(rest, 0)
         is_without = has_seeds and "" in seeds and (rest == "" or len(runs) == 1)
-        if rest is not None and (is_single or is_without):
+        if is_summary and (is_single or is_without):
             yield label
 
 
-def _summarized(name: str) -> str | None:
-    """Return what a summary row summarizes, `base` for `base (mean)`, or None for other rows."""
-    words = _words(name)
+def _summarized(name: str) -> tuple[bool, str]:
+    """Return whether a row summarizes others, by its name, and which: `base` for `base (mean)`."""
+    words = re.findall(r"[^\W_]+", name.casefold())
     rest = [word for word in words if word not in SUMMARIES]
     is_summary = len(rest) < len(words)
-    return " ".join(w for w in rest if w not in ("of", "over", "seeds")) if is_summary else None
-
-
-def _words(name: str) -> list[str]:
-    return re.findall(r"[^\W_]+", name.casefold())
+    return is_summary, " ".join(w for w in rest if not is_summary or w not in OF_SUMMARY)
 
 
 def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
-    """Return the values of the fact `name`, which the option `key` requires.
-
-    Raises ParibusError if no run has this fact.
-    """
+    """Return the values of the fact `name`, which the option `key` requires."""
     if values := values_of(runs, name):
         return values
     known = {fact for run in runs for fact in run.facts}
@@ -461,25 +444,17 @@ def seed_of(run: Run, section: RunsSection) -> str:
 def select_runs(
     by_label: Arms, section: RunsSection, scores: Sequence[str], *, lower: bool
 ) -> Selection:
-    """Return the runs to compare.
+    """Return the runs to compare, keyed by arm label, by the first of `scores`.
 
     Table rows without a score are excluded. Failed runs count or are excluded, as `section` states.
     With `section.best_of`, only the best run for each seed counts.
-
-    Args:
-        by_label: the runs, keyed by arm label.
-        section: the study's `[runs]` section.
-        scores: names of the scores; the first one decides.
-        lower: whether lower values of the first score are better.
-
-    Raises ParibusError if a run is unfinished or has no score at the requested step, or if facts
-    make the runs incomparable.
     """
     score, findings, every = scores[0], list[Finding](), list(chain(*by_label.values()))
     known = {name for run in every for name in run.scores}
-    for name in scores:
-        if name not in known:
-            raise ParibusError(f"no run has a score '{name}'; {nearest(name, known)}")
+    for name in [name for name in scores if name not in known]:
+        parts = [f"--score {shlex.quote(full)}" for full in sorted(known) if name in full]
+        why = f"pass {' or '.join(parts[:MOST_NAMED])}" if parts else nearest(name, known)
+        raise ParibusError(f"no run has a score '{name}'; {why}")
     for run in every:
         if "cut" in run.facts and score not in run.scores and not run.is_row:
             run.facts.setdefault(NOT_FINISHED, "cut")
@@ -491,15 +466,15 @@ def select_runs(
         findings.append(("no_score", f"{text} for a run that diverged."))
     seeds_of = {arm: {seed_of(run, section) for run in runs} for arm, runs in by_label.items()}
     all_seeds = set[str]().union(*seeds_of.values())
-    if "" not in all_seeds and set.intersection(*seeds_of.values()):
-        for arm, own in seeds_of.items():
-            if absent := sorted(all_seeds - own, key=lambda seed: (len(seed), seed)):
-                text = f"{arm} has {len(own)} of {len(all_seeds)} seeds; missing: {some(absent)}."
-                findings.append(("lost_seeds", text))
-    for name in scores if section.at_step is not None else ():
-        _require_at_step(arms, name, section)
+    is_shared = "" not in all_seeds and set.intersection(*seeds_of.values())
+    for arm, own in seeds_of.items() if is_shared else ():
+        if absent := sorted(all_seeds - own, key=lambda seed: (len(seed), seed)):
+            text = f"{arm} has {len(own)} of {len(all_seeds)} seeds; missing: {some(absent)}."
+            findings.append(("lost_seeds", text))
     if section.at_step is None:
         _mark_short(list(chain(*arms.values())), score)
+    else:
+        _require_at_step(arms, scores, section)
     kept = _drop_failed(arms, score, section, findings)
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     best = _take_best(kept, score, section, lower=lower) if section.best_of else kept
@@ -518,8 +493,8 @@ def select_runs(
     known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
     is_replicated = not twins and not bare_arms
     facts = list_facts(kept, known, is_replicated=is_replicated) if all(kept.values()) else []
-    refuse_tokenizers(kept, score, section.arm)
-    findings += check_facts(kept, facts, score)
+    label = Fact(section.arm, "arm", {arm: [arm] for arm in kept}, "")  # such as a tokenizer
+    findings += check_facts(kept, [*facts, label], score)
     if section.at_step is section.target is None and section.stopped_early != "ok":
         _refuse_other_ends(kept, facts, score)
     for arm, seed in twins:
@@ -528,6 +503,51 @@ def select_runs(
         ways = "remove one, or name the column that distinguishes them (--seed, --step or --item)"
         raise ParibusError(f"{why}; {ways}", code="ambiguous")
     return Selection(kept, excluded, facts, findings)
+
+
+def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Finding]:
+    """Yield findings about facts that affect a comparison by `score`.
+
+    Raises ParibusError if an arm contains a sweep, or if scores cannot be compared.
+    """
+    facts = [fact for fact in facts if _is_about(fact, score)]
+    for fact in facts:
+        refuse_unequal(fact, arms, score)
+    every = list(chain(*arms.values()))
+    defines = [fact for fact in facts if fact.conclusion == "defines"]
+    for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
+        text = (
+            f"The effect of the arm is confounded with that of {fact.name}: {values_by_arm(fact)}."
+        )
+        yield "confounded", f"{text} Either may explain the difference."
+    if budgets := [fact for fact in defines if is_budget(fact)][:MOST_VALUES]:
+        each = ", ".join(f"{fact.name} ({values_by_arm(fact)})" for fact in budgets)
+        text = f"Not equal between arms: {each}. Unless this is the change, the effect of the arm"
+        yield "budgets_differ", f"{text} includes it."
+    # Of a name that says nothing it is not known whether the arm is meant by it.
+    unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
+    if known := [fact.name for fact in defines if fact.name not in unknown]:
+        yield "arms_differ", f"Arms differ in {some(known, 6)}."
+    if unknown:
+        yield "also_differ", f"Arms differ in {some(unknown, 6)}: is that the change?"
+    for name in WORDS["start"]:
+        starts = {run.facts.get(name) for run in every}
+        if len(every) > 1 and len(starts) == 1 and not starts & {None, 0.0, "", "scratch"}:
+            text = f"All runs start from one checkpoint ({name} {fact_text(starts.pop())}): the"
+            yield "one_start", f"{text} spread over seeds excludes variation before it."
+    if zeroed := [run for run in every if run.facts.get("zeroed") == score]:
+        text = f"{plural(len(zeroed), 'run')} logged {score} = 0 and a gradient norm of NaN"
+        yield "nan_as_zero", f"{text}, such as {zeroed[0].source}. This counts as divergence."
+
+
+def _is_about(fact: Fact, score: str) -> bool:
+    """Return whether a fact concerns a score, and not another task or another score's unit."""
+    task = fact.name.startswith(EVALUATION) and fact.name.partition("/")[2]
+    if quantities := find_quantities(fact.name, chain(*fact.values.values())):
+        of_score = quantities_in(re.findall("[a-z]+", score.lower()))
+        of_score = {"time"} if find_kind(score) == "time" else of_score
+        return not of_score or not of_score.isdisjoint(quantities)
+    return not task or score.startswith((f"{task}/", f"{task}|", f"{task}:"))
 
 
 def _pick(arms: Arms, is_wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
@@ -552,7 +572,7 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
     """Return a run's last score, or its score at `at_step`.
 
     Returns NaN if the run diverged before that step, and None if it has no score there for another
-    reason. Raises ParibusError if the run has no score called `name`.
+    reason.
     """
     if name not in run.scores:
         raise ParibusError(f"{run.source} has no score '{name}'; {nearest(name, run.scores)}")
@@ -563,16 +583,19 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
     return math.nan if at is None and last < at_step and not math.isfinite(value) else at
 
 
-def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
+def _require_at_step(arms: Arms, scores: Iterable[str], section: RunsSection) -> None:
     """Raise ParibusError, naming the runs, if some have no score at the requested step."""
-    known = [run for run in chain(*arms.values()) if name in run.scores]
-    if missing := [run for run in known if score_of(run, name, section.at_step) is None]:
-        why = f"{_count(missing, arms)} have no {name} at step {section.at_step:g}: "
-        steps = missing[0].curves[name][:, 0] if name in missing[0].curves else np.array([])
-        nearest_steps = sorted(steps, key=lambda step: abs(step - section.at_step))[:2]
-        why += f"{_name(missing)} (nearest: {some([f'{s:g}' for s in sorted(nearest_steps)])})"
-        ways = "name the column with --step, set --at-step to a common step, or remove these runs"
-        raise ParibusError(f"{why}; {ways}", code="missing")
+    every, at = list(chain(*arms.values())), section.at_step or 0.0
+    for name in scores:
+        known = [run for run in every if name in run.scores]
+        if missing := [run for run in known if score_of(run, name, at) is None]:
+            steps = missing[0].curves.get(name, np.empty((0, 2)))[:, 0]
+            closest = sorted(sorted(steps, key=lambda step: abs(step - at))[:2])
+            why = f"{_count(missing, arms)} have no {name} at step {at:g}: {_name(missing)}"
+            why += f" (nearest: {some([f'{step:g}' for step in closest])})" if closest else ""
+            step = common_step(every, name)
+            way = f"pass {step}" if step else "name the column with --step, or omit --at-step"
+            raise ParibusError(f"{why}; {way}", code="missing")
 
 
 def _drop_failed(
@@ -581,7 +604,7 @@ def _drop_failed(
     """Return the runs to compare, keyed by arm.
 
     An unfinished run counts if it reached the last step of the others, if its score is NaN, or if
-    the section states that a budget stopped it. Raises ParibusError for any other unfinished run.
+    the section states that a budget stopped it.
     """
     every = list(chain(*arms.values()))
     ends = [run.facts.get("steps") for run in every if not _state(run)]
@@ -647,8 +670,8 @@ def _mark_short(runs: Sequence[Run], score: str) -> None:
 def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
     """Raise ParibusError if the runs of different arms end at different steps.
 
-    Such an end is meant if it is the planned one, or if arms differ in a budget, such as the size
-    of batches, or agree in epochs or tokens.
+    Such an end is meant if it is planned, or if arms differ in a budget or agree in epochs or
+    tokens.
     """
     every = list(chain(*arms.values()))
     ends = {arm: {end_of(run, score) for run in runs} for arm, runs in arms.items()}
@@ -668,11 +691,7 @@ def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
 def _take_best(
     arms: Arms, score: str, section: RunsSection, *, lower: bool
 ) -> dict[str, list[Run]]:
-    """Return the run with the best finite score for each arm and seed.
-
-    The candidates differ in the fact `section.best_of`. Raises ParibusError if arms have different
-    numbers of candidates.
-    """
+    """Return the run with the best score for each arm and seed, over a setting's values."""
     name = section.best_of
     _require_fact("best_of", name, list(chain(*arms.values())))
     sizes = {arm: len(values_of(runs, name)) for arm, runs in arms.items()}
@@ -692,10 +711,9 @@ def _take_best(
 
 
 def spent_by(run: Run, score: str, name: str) -> np.ndarray:
-    """Return the cumulative budget of a run at each point of its `score` curve.
+    """Return the budget that a run had spent at each point of its `score` curve, if known.
 
-    Returns an empty array if the budget is unknown. The endpoint `name`, such as `steps_to_target`,
-    determines the unit of the budget: steps, tokens or seconds.
+    The endpoint `name`, such as `steps_to_target`, determines the unit: steps, tokens or seconds.
     """
     budget = name.removesuffix(TO_TARGET)
     steps = run.curves[score][:, 0] if score in run.curves else np.array([])

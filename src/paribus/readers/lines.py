@@ -1,18 +1,10 @@
 """Log formats ("forms") declared in TOML files: the metrics in each kind of line.
 
-    name = "mine"
-    about = "standard output of my trainer"
-    recognise = '^it \\d+ loss '
-    score = ["loss"]
-
-    [[line]]
-    pattern = '^it (?P<step>\\d+) loss (?P<loss>NUMBER)'
-
-A named group is a metric, except `step` and facts: `planned_steps`, `seed`, and the groups of a
-line with `fact = "next"`. NUMBER matches a number followed by another character, because a number
-at the end of a file may be cut off. A group whose name ends with `__ms` or `__min` is converted to
-seconds. A form without lines describes a table that a program writes. Built-in forms are in
-`forms/`; a custom form is named by its path (`--form my_form.toml`).
+A named group of a pattern is a metric, except `step` and facts: `planned_steps`, `seed`, and the
+groups of a line with `fact = "next"`. NUMBER matches a number followed by another character,
+because a number at the end of a file may be cut off. A group whose name ends with `__ms` or `__min`
+is converted to seconds. A form without lines describes a table that a program writes. Built-in
+forms are in `forms/`; a custom form is named by its path (`--form my_form.toml`).
 """
 
 from __future__ import annotations
@@ -46,63 +38,37 @@ DIGEST = 12  # characters of it that name an arm
 
 
 class Line(BaseModel):
-    """Pattern of one kind of line in a log.
-
-    Attributes:
-        pattern: a regular expression with named groups. A line without the group `step` belongs to
-            the last step logged before it.
-        pairs: a regular expression with the groups `name` and `value` that matches each metric in
-            the line.
-        nan_if_missing: names of pairs that the program omits if their value is NaN.
-        fact: `next` if the groups are facts about the runs that begin after the line.
-    """
+    """Pattern of one kind of line in a log."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    pattern: str
-    pairs: str = ""
-    nan_if_missing: tuple[str, ...] = ()
-    fact: Literal["", "next"] = ""
+    pattern: str  # with named groups; without `step`, a line belongs to the step logged before it
+    pairs: str = ""  # with the groups `name` and `value`; matches each metric in the line
+    nan_if_missing: tuple[str, ...] = ()  # names of pairs that are omitted if their value is NaN
+    fact: Literal["", "next"] = ""  # `next`: the groups are facts about the runs after the line
 
 
 class Form(BaseModel):
-    """A format of line-based logs, or of tables that a program writes.
-
-    Attributes:
-        name: the name that users type.
-        about: a one-line description of the files.
-        recognise: a regular expression that must occur in the first or last 64 KiB.
-        not_with: a regular expression that must not occur there.
-        file: a regular expression that matches the file name, a colon, and the first line.
-        score: default metrics to judge by. The first one that a run has is used.
-        step: the step column of a table.
-        line: the kinds of lines.
-        rename: names of metrics, keyed by their names in the log.
-        stages: whether a file contains several stages of a run, numbered by the fact `stage`.
-        program_until: a regular expression for the line that follows the source code at the start
-            of a log. The digest of this code is a fact that distinguishes the arms in a folder.
-    """
+    """A format of line-based logs, or of tables that a program writes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str
-    about: str
-    recognise: str = ""
-    not_with: str = ""
-    file: str = ""
-    score: tuple[str, ...] = ()
-    step: str = ""
+    about: str  # a one-line description of the files
+    recognise: str = ""  # must occur in the first or last 64 KiB
+    not_with: str = ""  # must not occur there
+    file: str = ""  # matches the file name, a colon, and the first line
+    score: tuple[str, ...] = ()  # default metrics; the first one that a run has decides
+    step: str = ""  # the step column of a table
     line: tuple[Line, ...] = ()
-    rename: dict[str, str] = {}
-    stages: bool = False
-    program_until: str = ""
+    rename: dict[str, str] = {}  # names of metrics, keyed by their names in the log
+    stages: bool = False  # whether a file has several stages of a run, numbered by the fact `stage`
+    program_until: str = ""  # the line after the source code, whose digest distinguishes arms
 
     @cached_property
     def compiled(self) -> list[tuple[Line, re.Pattern[bytes]]]:
-        """Each kind of line with its compiled pattern.
-
-        A final newline in a pattern becomes a lookahead, so that the next match can begin with it.
-        """
+        """Each kind of line with its compiled pattern."""
+        # The next match can begin with the newline that ends this one.
         patterns = [re.sub(r"\\n$", r"(?=\\n)", line.pattern) for line in self.line]
         return list(zip(self.line, map(_pattern, patterns), strict=True))
 
@@ -129,10 +95,8 @@ def load_form(path: Path) -> Reader:
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
-    """Compile a regular expression for bytes, with NUMBER expanded.
-
-    `^` becomes the newline before the line, which is ten times as fast to search for.
-    """
+    """Compile a regular expression for bytes, with NUMBER expanded."""
+    # A newline before the line is ten times as fast to search for as `^`.
     text = re.sub(r"(?<![\[\\])\^", r"\\n", text)
     return re.compile(text.replace("NUMBER", NUMBER).encode())
 
@@ -147,28 +111,16 @@ def _scan(form: Form, text: bytes) -> Iterator[tuple[Line, str, list[int], list[
         for name in pattern.groupindex:
             own = [match for match in matches if match[name]]
             yield line, name, [match.start() for match in own], [match[name] for match in own]
-        if line.pairs:
-            yield from _scan_pairs(line, text, matches)
-
-
-def _scan_pairs(
-    line: Line, text: bytes, matches: list[re.Match[bytes]]
-) -> Iterator[tuple[Line, str, list[int], list[bytes]]]:
-    """Yield the metrics in lines of name-value pairs, in the format of `_scan`."""
-    pattern = _pattern(line.pairs)
-    default = {name.encode(): b"nan" for name in line.nan_if_missing}
-    columns = defaultdict[bytes, tuple[list[int], list[bytes]]](lambda: ([], []))
-    for match in matches:
-        end = text.find(b"\n", match.end()) + 1 or len(text)
-        for name, value in (default | dict(pattern.findall(text, match.start(), end))).items():
-            columns[name][0].append(match.start())
-            columns[name][1].append(value)
-    for name, (places, texts) in columns.items():
-        yield line, _text(name), places, texts
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace").strip()
+        pairs = _pattern(line.pairs)
+        default = {name.encode(): b"nan" for name in line.nan_if_missing}
+        columns = defaultdict[bytes, tuple[list[int], list[bytes]]](lambda: ([], []))
+        for match in matches if line.pairs else ():
+            end = text.find(b"\n", match.end()) + 1 or len(text)
+            for key, value in (default | dict(pairs.findall(text, match.start(), end))).items():
+                columns[key][0].append(match.start())
+                columns[key][1].append(value)
+        for key, (places, texts) in columns.items():
+            yield line, key.decode("utf-8", "replace").strip(), places, texts
 
 
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
@@ -179,30 +131,30 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
         for line, spelt, places, texts in _scan(form, b"\n" + COLOURS.sub(b"", piece)):
             name, _, unit = spelt.partition("__")
             name = form.rename.get(name, name)
-            if line.fact:
-                for at, cell in zip(places, texts, strict=True):
-                    number = as_number(cell.replace(b",", b""))
-                    stated.append(
-                        (end + at, name, _text(cell).strip("'\"") if number is None else number)
-                    )
-                continue
             try:
-                numbers = list(map(float, texts))
+                cells: list[Any] = list(map(float, texts))
             except ValueError:  # a word, or a number such as 12,345
                 cells = [as_number(cell.replace(b",", b"")) for cell in texts]
-                places = [at for at, own in zip(places, cells, strict=True) if own is not None]
-                numbers = [own for own in cells if own is not None]
-            scaled = np.array(numbers) * UNITS.get(unit, 1.0)
-            parts[name].append((np.array(places, int) + end, scaled))
+            if line.fact:
+                for at, number, text in zip(places, cells, texts, strict=True):
+                    word = text.decode("utf-8", "replace").strip().strip("'\"")
+                    stated.append((end + at, name, word if number is None else number))
+                continue
+            is_known = [own is not None for own in cells]
+            scaled = np.array(cells, float)[is_known] * UNITS.get(unit, 1.0)
+            parts[name].append((np.array(places, int)[is_known] + end, scaled))
         end += len(piece)
     stated.sort(key=itemgetter(0))
-    series = {name: _join(own) for name, own in parts.items()}
+    series = {}
+    for name, own in parts.items():
+        places, values = map(np.concatenate, zip(*own, strict=True))
+        order = np.argsort(places, kind="stable")
+        series[name] = places[order], values[order]
     step_at, steps = series.pop("step", (np.array([], int), np.array([])))
     starts = _starts(steps)
     begins = [*step_at[starts].tolist(), math.inf, math.inf]
     for number in range(len(starts) or 1):
-        before = {name: own for at, name, own in stated if at < begins[number]}
-        run = Run(facts=program | before)
+        run = Run(facts=program | {name: fact for at, name, fact in stated if at < begins[number]})
         if form.stages:
             run.facts["stage"] = number + 1.0
         limits = [begins[number] if number else 0, begins[number + 1]]
@@ -219,13 +171,6 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
                 run.scores[name] = float(values[own][-1])
         if run.curves or run.scores:
             yield run
-
-
-def _join(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate the parts of a series, each (offsets, values), and sort by offset."""
-    at, values = map(np.concatenate, zip(*parts, strict=True))
-    order = np.argsort(at, kind="stable")
-    return at[order], values[order]
 
 
 def _starts(steps: np.ndarray) -> list[int]:

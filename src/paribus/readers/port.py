@@ -1,7 +1,4 @@
-"""Interface of readers: the `Source` that they receive, and the runs that they return.
-
-A reader reports a file's content and does not judge, average or drop anything.
-"""
+"""Interface of readers: the `Source` that they receive, and the runs that they return."""
 
 from __future__ import annotations
 
@@ -44,8 +41,7 @@ class Run:
         curves: each score's steps and values in file order; after `finish`, an array [points, 2].
         items: each score's values, keyed by item, such as a document or a question.
         facts: anything else that is known. Readers share the names arm, seed, source_digest, steps
-            (the last step), planned_steps, train_seconds, unfinished (its state as text) and cut
-            (if the file ends within a line or record).
+            (its last), planned_steps, train_seconds, unfinished (its state), and cut (if it is).
         reader: the name of the reader, or "" for a table in memory.
         decides: the score to judge by if none is named.
         path: the file path, or "" for a table in memory.
@@ -80,10 +76,8 @@ class Run:
             elif isinstance(value, str) and value:
                 self.facts[name] = value
 
-    def finish(self) -> None:
-        """Compute the scores and the last step from curves and items.
-
-        A score is the last value of its curve, or the mean over its items.
+    def finish(self, defaults: Sequence[str] = ()) -> None:
+        """Compute scores, the last value of a curve or the mean over items, and the last step.
 
         A loss of exactly 0 logged with a non-finite gradient norm becomes NaN, and if it is the
         last one, the fact `zeroed` names it. The Hugging Face Trainer's `logging_nan_inf_filter`
@@ -110,6 +104,7 @@ class Run:
                 del self.items[name]  # the score is not their mean
         if "train_seconds" in self.curves:
             self.facts.setdefault("train_seconds", self.scores.pop("train_seconds"))
+        self.decides = next((name for name in defaults if name in self.scores), self.decides)
 
 
 class Source:
@@ -155,17 +150,11 @@ class Source:
         return file if self.encoding == "utf-8" else codecs.EncodedFile(file, "utf-8", "utf-16")
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
-        """Return whether a pattern occurs in the file's first or last bytes.
-
-        A newline is prepended to both.
-        """
+        """Return whether a pattern occurs in the first or last bytes, each after a newline."""
         return any(re.search(pattern, end) for end in self.ends)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the content in chunks of whole lines, the last one possibly without a newline.
-
-        Raises ParibusError if a line is longer than LINE_BYTES.
-        """
+        """Yield the content in chunks of whole lines, the last one possibly without a newline."""
         with self.open() as file:
             while piece := file.read(PIECE_BYTES):
                 rest = b"" if piece.endswith(b"\n") else file.readline(LINE_BYTES)
@@ -181,10 +170,7 @@ class Source:
             yield from piece.splitlines(keepends=True)
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """Yield the JSON object on each line. An incomplete last line is skipped.
-
-        Raises ParibusError if any other line is not a JSON object.
-        """
+        """Yield the JSON object on each line. An incomplete last line is skipped."""
         for number, line in enumerate(self.lines(), start=1):
             try:
                 value = json.loads(line if line.strip() else "{}")
@@ -210,21 +196,13 @@ class SkippedError(ParibusError):
 
 @dataclass(frozen=True)
 class Reader:
-    """A supported file format, and the function that reads it.
-
-    Attributes:
-        name: the name that users type.
-        read: returns the runs in a file. Raises ParibusError if the file has another format.
-        says: a one-line description of the files, for lists and documentation.
-        detects: returns whether a file has this format, from its name and its first and last bytes.
-        score: default scores to judge by. The first one that a run has is used.
-    """
+    """A supported file format, and the function that reads it."""
 
     name: str
     read: Callable[[Source], Iterable[Run]]
-    says: str
-    detects: Callable[[Source], bool]
-    score: tuple[str, ...] = ()
+    says: str  # a one-line description of the files
+    detects: Callable[[Source], bool]  # from the name and the first and last bytes of a file
+    score: tuple[str, ...] = ()  # default scores; the first one that a run has decides
 
 
 def reader(name: str, **options: Any) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
@@ -240,10 +218,7 @@ SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9}
 
 
 def split_seed(name: str) -> tuple[str, dict[str, Value]]:
-    """Split a trailing seed off a name.
-
-    Returns the name without the seed, and `{"seed": ...}` or {}.
-    """
+    """Return a name without its trailing seed, and the seed as `{"seed": ...}`, or {}."""
     match = SEED_END.search(name)
     return (name[: match.start()] or name, {"seed": float(match[1])}) if match else (name, {})
 
@@ -280,10 +255,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 
 def cell_text(value: Any) -> str:
-    """Convert a cell or fact to text.
-
-    1.0 becomes `1`, because pandas converts a column of integers with a missing value to floats.
-    """
+    """Convert a cell or fact to text: 1.0 to `1`, because a gap makes pandas store floats."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "" if value is None else str(value)

@@ -15,23 +15,15 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from paribus.errors import ParibusError, nearest, one_line
-from paribus.readers import evaluations, lines, tables, trackers
+from paribus.readers import evaluations, lines, port, tables, trackers
 from paribus.readers.facts import PATTERNS, TOKENS, Finding, find_kind
-from paribus.readers.port import (
-    FROM_PATH,
-    Reader,
-    Run,
-    SkippedError,
-    Source,
-    cell_text,
-    seed_in,
-    split_seed,
-)
+from paribus.readers.port import FROM_PATH, Reader, Run, SkippedError, Source, cell_text, split_seed
 from paribus.study.custom_code import load_own
 from paribus.study.runs import RunsSection
 from paribus.untrusted_io import MIB, files_below
 
 WORD = "--form"
+CHARTS = ("tensorboard-csv", "wandb-chart")  # readers of files with one curve of each run
 LARGE_BYTES = 16 * MIB  # of files, which two processes share
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 OF_A_RUN, DATE, CHECKPOINT, SEED_OF_FILE = map(
@@ -46,38 +38,25 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass
 class Reading:
-    """The distinct runs in a set of files, and the files that were not used.
-
-    Attributes:
-        runs: the runs, without copies.
-        refused: (path, reason) of each file that could not be read.
-        skipped: (path, reason) of each file that was skipped.
-        copies: (source of the copy, source of the run that is kept).
-        files: the number of files that were examined.
-        paths: the files with a known format.
-        notes: remarks about runs that are excluded.
-    """
+    """The distinct runs in a set of files, and the files that were not used."""
 
     runs: list[Run] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    copies: list[tuple[str, str]] = field(default_factory=list)
-    files: int = 0
-    paths: list[str] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)  # paths and reasons
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # paths and reasons
+    copies: list[tuple[str, str]] = field(default_factory=list)  # sources of the copy and the run
+    files: int = 0  # the number of files that were examined
+    paths: list[str] = field(default_factory=list)  # the files with a known format
+    notes: list[Finding] = field(default_factory=list)  # on runs that are excluded
 
     def join_curves(self) -> None:
-        """Join the runs that share a folder and a name, and have one curve in each file."""
+        """Join the runs of charts that share a folder and a name, and have different curves."""
         parts: dict[object, Run] = {}
-        known = trackers.tensorboard_csv.score
-        for run in [run for run in self.runs if run.reader == "tensorboard-csv"]:
+        for run in [run for run in self.runs if run.reader in CHARTS]:
             key = (os.path.dirname(run.path), run.facts.get("run"), run.facts.get("arm"))
             whole = parts.setdefault(key, run)
             if whole.curves.keys().isdisjoint(run.curves):
                 whole.curves |= run.curves
-                whole.scores |= run.scores
-                whole.decides = next((name for name in known if name in whole.scores), "")
-                whole.facts["steps"] = max(whole.facts["steps"], run.facts["steps"])
+                whole.finish(trackers.DECIDES)
                 self.runs.remove(run)
 
     def count_once(self, arm: Callable[[Run], str]) -> None:
@@ -118,29 +97,26 @@ def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
 
 
 def _is_copy(longer: Run, run: Run) -> bool:
-    """Return whether `run` is a copy: its curves are prefixes of the curves of `longer`."""
+    """Return whether `run` is a copy: its curves are the beginnings of those of `longer`."""
     is_timed = all("train_seconds" in each.facts for each in (longer, run))
     if longer.items != run.items or (longer.path == run.path and not is_timed):
         return False  # trials of one file are runs, whatever their values
     # Of other training times, a program ran twice with equal results.
     names = [*IDENTITY, "train_seconds"] if _length(longer) == _length(run) else IDENTITY
     stated = longer.facts.keys() & run.facts.keys() & {*names}
+    shared = longer.curves.keys() & run.curves.keys()
+    curves = [(longer.curves[name], run.curves[name]) for name in shared]
     return all(longer.facts[name] == run.facts[name] for name in stated) and all(
-        np.array_equal(longer.curves[name][: len(run.curves[name])], run.curves[name], True)
-        for name in longer.curves.keys() & run.curves.keys()
+        np.array_equal(first[: len(own)], own, equal_nan=True) for first, own in curves
     )
 
 
 def _may_be_repeated(first: Run, second: Run) -> bool:
-    """Return whether two equal runs may be distinct, with no seed and logs of the same type.
-
-    Logs of one run have other endings (standard output), or are in the folder of a checkpoint.
-    """
+    """Return whether two equal runs may be distinct, with no seed and logs of the same type."""
     is_whole = _length(first) == _length(second) and "seed" not in first.facts
-    homes = [CHECKPOINT.sub("", os.path.dirname(run.path)) for run in (first, second)]
-    names = [os.path.basename(run.path) for run in (first, second)]
-    is_same_kind = os.path.splitext(names[0])[1] == os.path.splitext(names[1])[1]
-    return is_whole and is_same_kind and (homes[0] != homes[1] or names[0] != names[1])
+    paths = [PurePath(run.path) for run in (first, second)]
+    places = {(CHECKPOINT.sub("", str(path.parent)), path.name) for path in paths}
+    return is_whole and len(places) > 1 and paths[0].suffix == paths[1].suffix
 
 
 @cache
@@ -160,10 +136,9 @@ def read(
     scores: Sequence[str] = (),
     needed: bool = True,
 ) -> Reading:
-    """Read the runs in files and folders.
+    """Read the runs in files and folders; a file that cannot be read is listed as refused.
 
-    A run that occurs in two files counts once, unless `section` assigns the files to different
-    arms. A file that cannot be read is listed as refused, and the others are read.
+    A run in two files counts once, unless `section` assigns the files to different arms.
 
     Args:
         paths: files, folders and glob patterns. A label, as in `new=runs/*.txt`, sets the fact
@@ -175,13 +150,16 @@ def read(
 
     Raises ParibusError if the reader is unknown, or if a needed path matches nothing.
     """
-    name = reader or (section.reader if section else "")
-    forced = _find_reader(name) if name else None
+    _find_reader.cache_clear()  # a custom one may have changed
+    if name := reader or (section.reader if section else ""):
+        _find_reader(name)
     files = list(_files(paths, needed=needed))
     size = sum(os.path.getsize(path) for path, *_ in files if os.path.exists(path))
-    task = partial(_read_file, forced, section, scores)
-    reading = Reading(files=len(files))
-    parts = _share(task, files) if size > LARGE_BYTES else map(task, files)
+    task, reading = partial(_read_file, name, section, scores), Reading(files=len(files))
+    parts = map(task, files)
+    if size > LARGE_BYTES:
+        with ProcessPoolExecutor(2, get_context("fork")) as pool:
+            parts = pool.map(task, files)
     for (_, label, _), part in zip(files, parts, strict=True):
         for run in part.runs if label else ():
             run.facts["arm"] = label
@@ -193,37 +171,25 @@ def read(
 
 
 File = tuple[str, str, bool]  # its path, its label, and whether it was named itself
-TASK: list[Callable[[File], Reading]] = []  # of this process
-
-
-def _share(task: Callable[[File], Reading], files: Sequence[File]) -> Iterator[Reading]:
-    """Yield results in order from two processes, forked because readers cannot be pickled."""
-    with ProcessPoolExecutor(2, get_context("fork"), TASK.append, (task,)) as pool:
-        yield from pool.map(_run_task, files)
-
-
-def _run_task(file: File) -> Reading:
-    return TASK[-1](file)
 
 
 def _read_file(
-    forced: Reader | None, section: RunsSection | None, scores: Sequence[str], file: File
+    name: str, section: RunsSection | None, scores: Sequence[str], file: File
 ) -> Reading:
     """Read the runs in a file, with the seed from its path. Errors are recorded, not raised."""
     path, _, is_named = file
     reading, form = Reading(), ""
     try:
         source = Source(path, section, scores)
-        chosen = forced or _recognise(source, is_named)
+        chosen = _find_reader(name) if name else _recognise(source, is_named)
         reading.paths.append(path)
         form = f" as {chosen.name}"
         runs = list(chosen.read(source))
         for number, run in enumerate(runs, start=1):
-            run.finish()
+            run.finish(chosen.score)
             run.source = path if number == 1 else f"{path}#{number}"
             run.path, run.reader = path, chosen.name
-            run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
-            if len(runs) == 1 and (seed := seed_in(path)) is not None:
+            if len(runs) == 1 and (seed := port.seed_in(path)) is not None:
                 run.facts.setdefault("seed", seed)
         if not runs:
             why = f"reader '{chosen.name}' found no run in it"
@@ -241,6 +207,7 @@ def _read_file(
     return reading
 
 
+@cache
 def _find_reader(name: str) -> Reader:
     if name.endswith(".toml"):
         return lines.load_form(Path(name))
@@ -255,14 +222,14 @@ def _find_reader(name: str) -> Reader:
 def _recognise(source: Source, is_named: bool) -> Reader:
     """Return the reader for a file.
 
-    Raises ParibusError if several readers match, or if none does; SkippedError if none matches a
-    file that was found in a folder.
+    Raises ParibusError unless one reader matches, or SkippedError if none matches a file that was
+    found in a folder.
     """
     known = shipped_readers().values()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
     may_be_table = is_named or source.scores or source.section != RunsSection()
     is_document = source.name.lower().endswith(NO_LOGS) and not is_named
-    forms = [form for form in known if form.detects(source)] if not is_document else []
+    forms = [form for form in known if not is_document and form.detects(source)]
     forms = [form for form in forms if form is not tables.table] or (forms if may_be_table else [])
     if len(forms) == 1:
         return forms[0]
@@ -296,29 +263,21 @@ def name_arms(runs: Iterable[Run], section: RunsSection) -> None:
     unnamed = [run for run in runs if run.path and not {"arm", section.arm} & run.facts.keys()]
     names = [SEED_OF_FILE.fullmatch(PurePath(run.path).stem) for run in unnamed]
     arms = Counter(match["arm"] for match in names if match)
-    is_by_folder = len({arm_of(run, section) for run in unnamed}) > 1
-    if section.arm != "arm" or is_by_folder or None in names or len(arms) < 2 or 1 in arms.values():
-        return
+    is_flat = section.arm == "arm" and len({arm_of(run, section) for run in unnamed}) == 1
     for run, match in zip(unnamed, names, strict=True):
-        if match:
+        if match and is_flat and None not in names and len(arms) > 1 and 1 not in arms.values():
             run.facts = {"seed": float(match["seed"])} | run.facts | {"arm": match["arm"]}
 
 
 def split_label(path: str) -> tuple[str, str]:
-    """Split `new=runs/new/*.txt` into `("new", "runs/new/*.txt")`.
-
-    The label is "" if none exists, or if a file with the whole name exists.
-    """
+    """Split `new=runs/*.txt` into `("new", "runs/*.txt")`, unless a file has the whole name."""
     label, equals, rest = path.partition("=")
     is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
     return (label, rest) if is_label else ("", path)
 
 
 def _files(paths: Paths, *, needed: bool) -> Iterator[File]:
-    """Yield each file once, with its label and whether its path was given explicitly.
-
-    Raises ParibusError if a `needed` path matches nothing, or if a file has two labels.
-    """
+    """Yield each file once, with its label and whether its path was given explicitly."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     labelled = [split_label(os.fspath(path)) for path in listed]
     seen: dict[str, str] = {}

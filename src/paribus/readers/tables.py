@@ -1,9 +1,8 @@
 """Readers of long and wide tables: CSV, TSV, Parquet and JSON.
 
-A wide table has a column for each score. A long table has a column with the score's name and one
-with its value. Rows with the same arm and seed belong to one run: they are points of a curve if
-there is a step column, or items if there is an item column. If neither is named, each row is a run.
-If no score is named, every numeric column is a score unless its name indicates otherwise.
+A wide table has a column for each score, and a long table one with the score's name and one with
+its value. Rows with the same arm and seed are points of a curve if there is a step column, or items
+if there is an item column; otherwise each row is a run.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,23 +25,9 @@ import pyarrow.csv
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import some
+from paribus.readers import port
 from paribus.readers.facts import PATTERNS, RATE, TIME, TOKENS, WORDS, find_kind, find_size
-from paribus.readers.port import (
-    FROM_PATH,
-    GRADIENT_NORM,
-    LARGEST_EXACT,
-    NOT_FINISHED,
-    Reader,
-    Run,
-    SkippedError,
-    Source,
-    Value,
-    as_number,
-    as_value,
-    cell_text,
-    is_number,
-    split_seed,
-)
+from paribus.readers.port import Reader, Run, Source, Value, as_number, cell_text, is_number
 from paribus.study.base import MOST_SEEDS
 from paribus.study.runs import RunsSection
 from paribus.untrusted_io import MIB, regular_path
@@ -53,18 +39,15 @@ _call = arrow_compute.call_function
 BLOCK_BYTES = 4 * MIB
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
-ARM_FROM_PATH = [("arm", name) for name in FROM_PATH]
 RUN_NAMES = ("Name", "name", "run_name", "run", "run_id", "trial_id")  # columns
 DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
 GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")  # a number such as 3,281
 DECIMAL_COMMA = re.compile(rb"(?<![\d,])0,\d|\d,(?:\d{1,2}|\d{4,})(?!\d)")  # and no such number
 TRUTH = {"true": "1", "false": "0"}
 EMPTY = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
-STEPS, STATE, UNFINISHED = map(PATTERNS.__getitem__, ("steps", "state", "unfinished"))
+STEPS = PATTERNS["steps"]
 WANDB_STEP = "_step"
-YES, NO = ("true", "1", "yes"), ("false", "0", "no")  # cells of columns such as `crashed`
-FINISHED = ("completed", "done", "finished")  # names of columns that say NO of an unfinished run
-ALONG = (RATE, TIME, TOKENS, GRADIENT_NORM)  # names of columns beside the scores of a curve
+ALONG = (RATE, TIME, TOKENS, port.GRADIENT_NORM)  # names of columns beside the scores of a curve
 
 
 def read_program_table(step: str, source: Source) -> list[Run]:
@@ -91,17 +74,11 @@ table = Reader(
 
 @dataclass
 class Column:
-    """Table column, stored as numbers or as integer codes of its distinct strings.
+    """Table column, stored as numbers or as integer codes of its distinct strings."""
 
-    Attributes:
-        values: [rows], numbers (NaN for an empty cell), or indices into `texts`.
-        missing: [rows], True for an empty cell.
-        texts: the distinct texts, or None for a column of numbers.
-    """
-
-    values: np.ndarray
-    missing: np.ndarray
-    texts: list[str] | None = None
+    values: np.ndarray  # [rows], numbers (NaN for an empty cell), or indices into `texts`
+    missing: np.ndarray  # [rows], True for an empty cell
+    texts: list[str] | None = None  # the distinct texts, or None for a column of numbers
 
     @property
     def keys(self) -> np.ndarray:
@@ -116,10 +93,7 @@ class Column:
 
 
 def _as_numpy(cells: pa.Array, kind: pa.DataType) -> np.ndarray:
-    """Convert an Arrow array to NumPy. The values of empty cells are arbitrary.
-
-    Arrow's own conversion imports pandas, which takes as long as everything else together.
-    """
+    """Convert an Arrow array to NumPy without pandas, with arbitrary values for empty cells."""
     cells = _call("cast", [cells], arrow_compute.CastOptions.unsafe(kind))
     values = [None, cells.buffers()[1]]
     return np.from_dlpack(pa.Array.from_buffers(kind, len(cells), values, offset=cells.offset))
@@ -132,19 +106,16 @@ def _column(cells: pa.Array) -> Column:
         if kind not in (pa.string(), pa.large_string()):
             with suppress(pa.ArrowException):  # such as dates
                 values = np.where(missing, math.nan, _as_numpy(cells, pa.float64()))
-            is_exact = (
-                not pa.types.is_integer(kind) or np.nanmax(abs(values), initial=0) < LARGEST_EXACT
-            )
-            if len(values) and kind != pa.bool_() and is_exact:
+            is_large = np.nanmax(abs(values), initial=0) >= port.LARGEST_EXACT
+            if len(values) and kind != pa.bool_() and not (pa.types.is_integer(kind) and is_large):
                 return Column(values, missing)
             cells = pa.array(map(cell_text, cells.to_pylist()), pa.string())
         cells = _call("dictionary_encode", [cells], arrow_compute.DictionaryEncodeOptions("encode"))
     places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
     distinct = [*map(cell_text, cells.dictionary.to_pylist()), ""]
     codes = np.array([places.setdefault(text, len(places)) for text in distinct])
-    return Column(
-        codes[np.where(missing, -1, _as_numpy(cells.indices, pa.int64()))], missing, [*places]
-    )
+    rows = np.where(missing, -1, _as_numpy(cells.indices, pa.int64()))
+    return Column(codes[rows], missing, [*places])
 
 
 def columns_of(data: pa.Table) -> dict[str, Column]:
@@ -165,9 +136,9 @@ def numbers_of(column: Column, name: str, where: str) -> Column:
         return column
     texts = list(map(str.strip, column.texts))
     stated = [text for text in texts if text not in EMPTY and not DIVERGED.match(text)]
-    if stated and all(text.endswith("%") for text in stated):
+    if all(text.endswith("%") for text in stated):
         texts = [text.removesuffix("%") for text in texts]
-    elif stated and all(text.casefold() in TRUTH for text in stated):
+    elif all(text.casefold() in TRUTH for text in stated):
         texts = [TRUTH.get(text.casefold(), text) for text in texts]
     texts = [text.replace(",", "") if GROUPED.fullmatch(text) else text for text in texts]
     numbers = [math.nan if DIVERGED.match(text) else as_number(text) for text in texts]
@@ -190,11 +161,10 @@ def _is_numeric(column: Column) -> bool:
 
 
 def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
-    """Return the runs in an Arrow table, in the order of their first rows.
+    """Return the runs in an Arrow table called `where`, in the order of their first rows.
 
-    The `[runs]` section names columns; `scores` are columns of scores, or () to infer them. Errors
-    name the table `where`. Raises ParibusError if a column is missing, a value is not a number, or
-    rows of one run cannot be distinguished.
+    The section `[runs]` names columns. If `scores` is empty, they are inferred: every numeric
+    column is a score unless its name indicates otherwise.
     """
     if not data.num_rows:
         return []
@@ -202,12 +172,10 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     n, columns = data.num_rows, columns_of(data)
     scores, names = () if section.metric else scores, list(columns)
     _require_columns(data.column_names, section, scores, where)
-    seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
-    is_clear = len(seeds) == 1 and section.seed not in names
-    keys = {section.arm: "arm", seeds[0] if is_clear else section.seed: "seed"}
+    seeds = [name for name in names if find_kind(name) == "seed"]
+    seed = seeds[0] if len(seeds) == 1 and section.seed not in names else section.seed
+    keys = ({} if section.arm in port.FROM_PATH else {section.arm: "arm"}) | {seed: "seed"}
     keys = {name: keys[name] for name in names if name in keys}
-    if section.arm in FROM_PATH and section.seed != section.arm:
-        keys.pop(section.arm, None)
     others = [name for name in names if name not in {*keys, section.step, section.item}]
     if not scores and not section.metric:
         scores = [name for name in others if _is_score(name, columns[name])]
@@ -230,7 +198,7 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
         is_constant = np.maximum.reduceat(own, starts) == np.minimum.reduceat(own, starts)
         for place in np.flatnonzero(is_constant).tolist():
             if (cell := columns[name].cell(int(order[starts[place]]))) != "":
-                runs[place].facts[fact] = cell_text(cell) if fact == "arm" else as_value(cell)
+                runs[place].facts[fact] = cell_text(cell) if fact == "arm" else port.as_value(cell)
     metrics: dict[str, Any] = dict.fromkeys(scores, True)
     if section.metric:
         named = columns[section.metric]
@@ -250,27 +218,23 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
             values = score.values[rows]
             if along is not None and len(rows):
                 _add_curve(run, name, along[rows], values, where)
-            elif section.item and len(rows):
-                cells = [cell_text(columns[section.item].cell(row)) for row in rows.tolist()]
-                run.items[name] = dict(zip(cells, values.tolist(), strict=True))
-                if len(run.items[name]) < len(cells):
-                    why = f"{where}: an item occurs twice in one run; name the column that"
-                    why += " distinguishes runs with --seed or --arm"
-                    raise ParibusError(why, code="ambiguous")
-            elif len(rows) > 1:
+            if along is not None or not len(rows):
+                continue
+            cells = [columns[section.item].cell(row) for row in rows] if section.item else [""]
+            items = dict(zip(map(cell_text, cells), values.tolist(), strict=False))
+            if len(items) < len(rows):
                 stated = ", ".join(f"{fact} {cell_text(own)}" for fact, own in run.facts.items())
                 why = f"{where}: several rows belong to one run ({stated})"
                 ways = "name a column of steps (--step), items (--item) or seeds (--seed)"
                 raise ParibusError(f"{why}; {ways}", code="ambiguous")
-            elif len(rows):
+            if section.item:
+                run.items[name] = items
+            else:
                 run.scores[name] = float(values[0])
     for run in runs:
-        _add_its_end(run)
-    names_of = [str(next((run.facts[n] for n in RUN_NAMES if n in run.facts), "")) for run in runs]
-    parts = [split_seed(name) for name in names_of]
-    is_stated = any("arm" in run.facts for run in runs) or section.arm != "arm"
-    if not is_stated and all(seed for _, seed in parts) and len({arm for arm, _ in parts}) > 1:
-        for run, (arm, seed) in zip(runs, parts, strict=True):  # such as base-seed1
+        name = next((str(run.facts[name]) for name in RUN_NAMES if name in run.facts), "")
+        arm, seed = port.split_seed(name)  # such as base-seed1
+        if seed and "arm" not in run.facts and section.arm == "arm":
             run.facts = {"arm": arm} | seed | run.facts
     return runs
 
@@ -283,14 +247,12 @@ def _as_long(
     A table without a column of arms, but with one called `baseline` or alike beside other numbers,
     gets a row for each arm. Columns such as `metric` and `value` are used as `section` would.
     """
-    names, own = data.column_names, set(scores)
-    called = {name.casefold(): name for name in names}
-    metric = next((called[name] for name in WORDS["metric"] if name in called), "")
-    if metric and "value" in called and not {section.metric, *own} & {*names, called["value"]}:
-        section = section.model_copy(update={"metric": metric, "value": called["value"]})
-    is_named = {section.arm, section.step, section.metric, *own} & {*names}
-    is_about_arms = {*WORDS["baseline"]} & {*called}
-    if is_named or section.arm != "arm" or not is_about_arms:
+    names = {name.casefold(): name for name in data.column_names}
+    metric = next((names[name] for name in WORDS["metric"] if name in names), "")
+    if metric and "value" in names and not {section.metric, *scores} & {*data.column_names}:
+        section = section.model_copy(update={"metric": metric, "value": names["value"]})
+    is_named = {section.arm, section.step, section.metric, *scores} & {*data.column_names}
+    if is_named or section.arm != "arm" or names.keys().isdisjoint(WORDS["baseline"]):
         return data, section, scores
     arms = [name for name, column in columns_of(data).items() if _is_score(name, column)]
     words = {word for name in arms for word in re.findall("[a-z]+", name.casefold())}
@@ -300,10 +262,10 @@ def _as_long(
         why = f"columns {some(arms)} seem to be arms; name their score, such as --score loss"
         raise ParibusError(why, code="ambiguous")
     score, shared = scores[0], data.drop_columns(arms)
-    parts = []
-    for arm in arms:
-        part = shared.append_column("arm", pa.array([arm] * data.num_rows))
-        parts.append(part.append_column(score, data[arm]))
+    parts = [
+        shared.append_column("arm", pa.array([arm] * len(data))).append_column(score, data[arm])
+        for arm in arms
+    ]
     return pa.concat_tables(parts, promote_options="permissive"), section, [score]
 
 
@@ -315,7 +277,7 @@ def _require_columns(
         why = "name `metric` and `value` together, and only one of `step` and `item`"
         raise ParibusError(f"{where}: {why}", code="conflict")
     named = [*scores, section.step, section.item, section.metric, section.value]
-    named += {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}  # which may be missing
+    named += {section.arm, section.seed} - {"arm", "seed", *port.FROM_PATH}  # which may be missing
     if missing := [name for name in named if name and names.count(name) != 1]:
         many = "more than one" if missing[0] in names else "no"
         why = f"{where} has {many} column '{missing[0]}'"
@@ -328,10 +290,9 @@ def _is_score(name: str, column: Column) -> bool:
 
 
 def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Group the `n` rows that are equal in all columns.
+    """Group the `n` rows that are equal in all columns, in the order of their first rows.
 
     Returns the row indices [n], sorted by group, and the start of each group among them [groups].
-    Groups are in the order of their first rows.
     """
     codes = np.zeros(n, int)
     for keys in columns:
@@ -351,24 +312,18 @@ def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndar
     """
     sizes = np.diff(starts, append=len(order))
     runs = np.repeat(np.arange(len(starts)), sizes)
-    if sizes.min() < 2:
-        return ""
     for name, column in sorted(columns.items(), key=lambda item: item[0] != WANDB_STEP):
-        if (STEPS.fullmatch(name) or name.casefold() == "epoch") and _is_numeric(column):
-            steps = numbers_of(column, name, "").values[order]
-            steps = steps[np.lexsort([steps, runs])]
-            is_new = (np.diff(runs, prepend=-1) > 0) | (np.diff(steps, prepend=-math.inf) > 0)
-            is_repeated = name == WANDB_STEP and np.add.reduceat(is_new, starts).min() > 2
-            if is_new.all() or is_repeated:
+        is_called_so = STEPS.fullmatch(name) or name.casefold() == "epoch"
+        if is_called_so and sizes.min() > 1 and _is_numeric(column) and not column.missing.any():
+            rows, firsts = _group([runs, column.keys[order]], len(order))
+            is_repeated = name == WANDB_STEP and np.bincount(runs[rows[firsts]]).min() > 2
+            if len(firsts) == len(order) or is_repeated:
                 return name
     return ""
 
 
 def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where: str) -> None:
-    """Add a score's curve, sorted by step. Points with equal steps keep their order.
-
-    Raises ParibusError if a row has no step, or if the rows seem to belong to several runs.
-    """
+    """Add a score's curve, sorted by step, unless its rows seem to belong to several runs."""
     if not np.isfinite(steps).all():
         raise ParibusError(f"{where}: a row has no step; remove the row", code="ambiguous")
     curve = np.stack([steps, values], axis=1)[np.argsort(steps, kind="stable")]
@@ -379,22 +334,8 @@ def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where
     run.curves[name] = curve
 
 
-def _add_its_end(run: Run) -> None:
-    """Set the facts `unfinished` and `steps` from columns such as `state` or `global_step`."""
-    for name, value in list(run.facts.items()):
-        text = cell_text(value).casefold()
-        if STATE.fullmatch(name) and UNFINISHED.search(text):
-            run.facts[NOT_FINISHED] = text
-        elif UNFINISHED.fullmatch(name) and text in YES:
-            run.facts[NOT_FINISHED] = name
-        elif (name.casefold() in FINISHED and text in NO) or (name == "exit_code" and text != "0"):
-            run.facts[NOT_FINISHED] = "not finished"
-        elif STEPS.fullmatch(name) and isinstance(value, float):
-            run.facts.setdefault("steps", value)
-
-
 def read_table(source: Source) -> pa.Table:
-    """Read a file as an Arrow table. Raises ParibusError, or an error from Arrow."""
+    """Read a file as an Arrow table; values within JSON values have names such as `eval.loss`."""
     start = source.head.lstrip()[:1]
     if source.head.startswith(PARQUET):
         from pyarrow import parquet
@@ -405,14 +346,14 @@ def read_table(source: Source) -> pa.Table:
         return _read_csv(source)
     objects = list(source.json() if start == b"[" else source.objects())
     if not all(isinstance(row, dict) for row in objects):
-        raise SkippedError("it is a list with elements other than JSON objects")
-    rows = [flatten(row) for row in objects]  # values within values have names such as eval.loss
-    columns = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        cells, kind = [row.get(name) for row in rows], pa.float64()
-        if not all(c is None or (is_number(c) and is_number(as_value(c))) for c in cells):
-            cells, kind = [cell if cell is None else cell_text(cell) for cell in cells], pa.string()
-        columns[name] = pa.array(cells, kind)
+        raise port.SkippedError("it is a list with elements other than JSON objects")
+    rows, columns = list(map(flatten, objects)), dict[str, pa.Array]()
+    for name in dict.fromkeys(chain(*rows)):
+        cells = [row.get(name) for row in rows]
+        if all(c is None or (is_number(c) and is_number(port.as_value(c))) for c in cells):
+            columns[name] = pa.array(cells, pa.float64())
+        else:
+            columns[name] = pa.array([None if c is None else cell_text(c) for c in cells])
     return pa.table(columns)
 
 

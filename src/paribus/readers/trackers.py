@@ -1,8 +1,4 @@
-"""Readers of files from trainers and experiment trackers.
-
-These are the Hugging Face Trainer, MLflow, trackio, TensorBoard, and charts exported as CSV from
-Weights & Biases and TensorBoard.
-"""
+"""Readers of files from the Hugging Face Trainer, MLflow, trackio, TensorBoard and W&B charts."""
 
 from __future__ import annotations
 
@@ -19,31 +15,16 @@ import numpy as np
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError
+from paribus.readers import port
 from paribus.readers.facts import WORDS
-from paribus.readers.port import (
-    NOT_FINISHED,
-    PLANNED,
-    Run,
-    SkippedError,
-    Source,
-    Value,
-    as_dict,
-    as_value,
-    is_number,
-    reader,
-    split_seed,
-)
+from paribus.readers.port import Run, Source, Value, as_dict, is_number, reader
 from paribus.readers.tables import Column, columns_of, numbers_of, read_table
-from paribus.untrusted_io import (
-    RECORD_BYTES,
-    is_regular,
-    open_regular,
-    read_text,
-    regular_path,
-)
+from paribus.untrusted_io import RECORD_BYTES, is_regular, open_regular, read_text, regular_path
 
 # What is logged beside scores, by the end of its name.
 COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step")
+KEPT = {"global_step": "steps", "max_steps": "planned_steps"}
+KEPT |= {key: key for key in ("train_batch_size", "num_train_epochs", "best_metric")}
 STATUS = {"1": "running", "2": "scheduled", "4": "failed", "5": "killed"}  # 3: finished
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as trackio writes them
 DT_FLOAT = 1  # the type of a tensor
@@ -67,12 +48,10 @@ def hugging_face(source: Source) -> Iterator[Run]:
                 if is_number(value) and not name.endswith(COSTS):
                     run.log(name, step, value)
             run.state(train_seconds=entry.get("train_runtime"))
-    kept = ("train_batch_size", "num_train_epochs", "best_metric")
-    run.state(**{key: state.get(key) for key in kept})
-    run.state(steps=state.get("global_step"), planned_steps=state.get("max_steps"))
+    run.state(**{fact: state.get(key) for key, fact in KEPT.items()})
     control = as_dict(as_dict(state.get("stateful_callbacks")).get("TrainerControl"))
     if "train_seconds" in run.facts or as_dict(control.get("args")).get("should_training_stop"):
-        run.facts.pop(PLANNED, None)  # a callback may have stopped it before
+        run.facts.pop(port.PLANNED, None)  # a callback may have stopped it before
     if run.curves:
         yield run
 
@@ -85,23 +64,20 @@ def hugging_face(source: Source) -> Iterator[Run]:
     ),
 )
 def mlflow(source: Source) -> Iterator[Run]:
-    """Yield the run in an MLflow folder, with its metrics as curves.
-
-    Parameters and tags become facts. A deleted run is skipped.
-    """
+    """Yield the run in a folder, with metrics as curves, and parameters and tags as facts."""
     home = Path(source.path).parent
     lines = (line.partition(":") for line in source.head.decode("utf-8", "replace").splitlines())
     meta = {key.strip(): value.strip().strip("'\"") for key, _, value in lines}
     if meta.get("lifecycle_stage") == "deleted":
-        raise SkippedError("the run was deleted")
+        raise port.SkippedError("the run was deleted")
     run = Run(facts={"run_id": meta.get("run_id", home.name)})
     run.state(name=meta.get("run_name"))
-    run.state(**{NOT_FINISHED: STATUS.get(meta.get("status", ""))})
+    run.state(**{port.NOT_FINISHED: STATUS.get(meta.get("status", ""))})
     for kind, prefix in (("params", ""), ("tags", "tags."), ("metrics", "")):
         for file in filter(is_regular, sorted((home / kind).rglob("*"))):
             name, text = file.relative_to(home / kind).as_posix(), read_text(file, RECORD_BYTES)
             if kind != "metrics":
-                run.facts[prefix + name] = as_value(text.strip())
+                run.facts[prefix + name] = port.as_value(text.strip())
                 continue
             rows = [line.split()[:3] for line in text.splitlines()]
             time, value, step = np.array(rows, float).reshape(-1, 3).T
@@ -120,16 +96,16 @@ def mlflow(source: Source) -> Iterator[Run]:
 def trackio(source: Source) -> Iterator[Run]:
     """Yield the runs in a trackio project, with metrics as curves and configurations as facts.
 
-    Runs of one name differ in `run_id`, which projects before April 2026 lack.
+    Runs with equal names differ in `run_id`, which projects before April 2026 lack.
     """
     path = Path(regular_path(source.path)).absolute()
     runs: dict[str, Run] = {}
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
-
-        def has_column(table: str, name: str) -> bool:
-            return name in (row[1] for row in database.execute(f"PRAGMA table_info({table})"))
-
-        key = "run_id" if has_column("metrics", "run_id") else "run_name"
+        names = {
+            table: {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+            for table in ("metrics", "configs")
+        }
+        key = "run_id" if "run_id" in names["metrics"] else "run_name"
         rows = f"SELECT {key}, run_name, step, metrics FROM metrics ORDER BY timestamp, id"
         for own, name, step, text in database.execute(rows):
             run = runs.setdefault(own, Run(facts=_facts(name)))
@@ -137,11 +113,10 @@ def trackio(source: Source) -> Iterator[Run]:
                 number = NUMBERS.get(value, value) if isinstance(value, str) else value
                 if is_number(number) and is_number(step):
                     run.log(metric, step, number)
-        if has_column("configs", key):
-            for own, text in database.execute(f"SELECT {key}, config FROM configs"):
-                if own in runs:  # a run that failed at once has logged nothing
-                    config = flatten(as_dict(json.loads(text)))
-                    runs[own].state(**{f"config.{name}": value for name, value in config.items()})
+        configs = f"SELECT {key}, config FROM configs"
+        for own, text in database.execute(configs) if key in names["configs"] else ():
+            if own in runs:  # a run that failed at once has logged nothing
+                runs[own].state(**flatten({"config": as_dict(json.loads(text))}))
     yield from (run for run in runs.values() if run.curves)
 
 
@@ -151,33 +126,25 @@ def trackio(source: Source) -> Iterator[Run]:
     detects=lambda source: LEAST in source.header and BETWEEN in source.header,
 )
 def wandb_chart(source: Source) -> Iterator[Run]:
-    """Yield each run in the chart, with its curve.
+    """Yield a run for each curve in the chart.
 
     Its columns are `Step`, `base-s1 - val/loss`, `base-s1 - val/loss__MIN` and `...__MAX`.
-    The arm is the run's name without a trailing seed: `base` for `base-s1` or `base seed 1`. A
-    grouped chart has the same columns, but its values are means over runs, so that the minimum and
-    maximum differ. Raises ParibusError if a curve ends with such a mean, or if two runs have the
-    same name.
     """
     data = read_table(source)
     step, columns = data.column_names[0], columns_of(data)
     if len(columns) < data.num_columns:
         why = "two runs have the same name; export the table of runs instead"
         raise ParibusError(why, code="ambiguous")
-    runs: dict[str, Run] = {}
     for column in columns:
         name, _, metric = column.rpartition(BETWEEN)
         if not name or not {column + LEAST, column + LARGEST} <= columns.keys():
             continue
-        run = runs.setdefault(name, Run(facts=_facts(name), is_row=True))
-        curve = _curve(columns, step, column)
         ends = [_curve(columns, step, column + end)[-1:, 1] for end in (LEAST, LARGEST)]
         if not np.array_equal(*ends, equal_nan=True):
             why = f"'{column}' ends with a mean over runs or steps; export the table of runs"
             raise ParibusError(why, code="incomparable")
-        if len(curve):
-            run.curves[metric] = curve
-    yield from (run for run in runs.values() if run.curves)
+        if len(curve := _curve(columns, step, column)):
+            yield Run(facts=_facts(name), curves={metric: curve}, is_row=True)
 
 
 def _curve(columns: dict[str, Column], *names: str) -> np.ndarray:
@@ -188,7 +155,8 @@ def _curve(columns: dict[str, Column], *names: str) -> np.ndarray:
 
 
 def _facts(name: str) -> dict[str, Value]:
-    arm, seed = split_seed(name)
+    """Return the arm and the seed from the name of a run, such as `base-s1` or `base seed 1`."""
+    arm, seed = port.split_seed(name)
     return {"run": name, "arm": arm} | seed
 
 
@@ -199,17 +167,14 @@ def _facts(name: str) -> dict[str, Value]:
     score=DECIDES,
 )
 def tensorboard_csv(source: Source) -> Iterator[Run]:
-    """Yield the run RUN from a file `run-RUN-tag-TAG.csv`, with the curve TAG.
-
-    A file with another name is called after its tag, if that names a score, or else after its run.
-    """
+    """Yield the run RUN from a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
+    # The name of any other file is the tag, if it contains a score such as `loss`, or else the run.
     stem = source.name.rpartition(".")[0]
     is_tag = not {*re.findall("[a-z]+", stem.lower())}.isdisjoint(WORDS["lower"] + WORDS["higher"])
     match = TAGGED.fullmatch(source.name)
     name, tag = match.groups() if match else (".", stem) if is_tag else (stem, "Value")
     run = Run(facts={} if name == "." else _facts(name), is_row=True)
-    curve = _curve(columns_of(read_table(source)), "Step", "Value")
-    if len(curve):
+    if len(curve := _curve(columns_of(read_table(source)), "Step", "Value")):
         run.curves = {"Value" if "Value" in source.scores else tag: curve}
         yield run
 
@@ -221,18 +186,15 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
     score=DECIDES,
 )
 def tensorboard(source: Source) -> Iterator[Run]:
-    """Yield the run in a folder of event files.
-
-    All event files in the folder are read with the first one, and the others are skipped.
+    """Yield the run in a folder, whose event files are all read with the first one.
 
     In an event, field 2 is the step and field 5 the summary. Field 1 of the summary is a value: its
-    tag (1), and a float (2) or a tensor (8) with one float, which has a type (1) and values (5 or
-    4).
+    tag (1), and a float (2) or a tensor (8) with one float, which has a type (1) and values (5, 4).
     """
     own, run = Path(source.path), Run()
     files = sorted(filter(is_regular, own.parent.glob("*tfevents*")))
     if files and own.name != files[0].name:
-        raise SkippedError(f"it is read together with {files[0].name}")
+        raise port.SkippedError(f"it is read together with {files[0].name}")
     for file in files or [own]:
         for record in _records(file):
             event = _fields(record)
@@ -248,11 +210,7 @@ def tensorboard(source: Source) -> Iterator[Run]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Yield the content of each record in a TFRecord file, up to the first incomplete one.
-
-    A record consists of its length, a checksum, its content and another checksum. Checksums are
-    ignored.
-    """
+    """Yield the content of each complete record in a TFRecord file, without its checksums."""
     with open_regular(path) as file:
         while header := file.read(12):
             length = int.from_bytes(header[:8], "little")
@@ -280,10 +238,7 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Decode the varint (seven bits per byte) at offset `at`, and return it and its end offset."""
-    number = shift = 0
-    while True:
-        byte = message[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
+    end = at
+    while message[end] & 0x80:
+        end += 1
+    return sum((message[k] & 0x7F) << 7 * (k - at) for k in range(at, end + 1)), end + 1

@@ -9,7 +9,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from itertools import chain, combinations
 
 import numpy as np
@@ -27,8 +26,9 @@ from paribus.readers.facts import (
     common_step,
     end_of,
     find_size,
+    values_of,
 )
-from paribus.readers.port import PLANNED, Run, is_number
+from paribus.readers.port import PLANNED, Run, cell_text, is_number
 
 LEAST_EQUAL = 3  # values; fewer may be equal by chance
 MORE_EQUAL = 3  # times as many as chance gives
@@ -95,11 +95,11 @@ def check_values(
         arm: [v for run in runs if math.isfinite(v := run.scores.get(score, math.nan))]
         for arm, runs in arms.items()
     }
-    _refuse_percent(numbers, score)
-    _refuse_multiplied(arms, [fact for fact in facts if fact.conclusion == "defines"], score)
-    _refuse_copies(numbers, score)
-    yield from _check_marks(arms, numbers, score)
     every = list(chain(*arms.values()))
+    _refuse_percent(numbers, every, score)
+    _refuse_multiplied(arms, [fact for fact in facts if fact.conclusion == "defines"], score)
+    _refuse_copies(arms, numbers, score)
+    yield from _check_marks(arms, numbers, score)
     n_runs = plural(len(every), "run")
     values = {
         arm: Counter(filter(_is_fine, (run.scores.get(score, math.nan) for run in runs)))
@@ -147,10 +147,22 @@ def check_values(
         yield "other_lengths", f"{text} export all of it, or pass {way}."
 
 
-def _refuse_percent(numbers: Mapping[str, Sequence[float]], score: str) -> None:
+def _way_without(runs: Sequence[Run], every: Sequence[Run]) -> str:
+    """Return options that exclude some of the runs, such as `--where 'seed!=3'`, or ""."""
+    others = [run for run in every if run not in runs]
+    for name in dict.fromkeys(name for run in runs for name in run.facts if name != "arm"):
+        values = {run.facts.get(name) for run in runs}
+        if None not in values and values.isdisjoint(values_of(others, name)):
+            return " ".join(f"--where '{name}!={text}'" for text in sorted(map(cell_text, values)))
+    return ""
+
+
+def _refuse_percent(
+    numbers: Mapping[str, Sequence[float]], every: Sequence[Run], score: str
+) -> None:
     """Raise ParibusError if a share is a fraction in some runs and a percentage in others."""
-    every = list(chain(*numbers.values()))
-    fractions, percents = [v for v in every if 0 < v < 1], [v for v in every if 1 < v <= 100]
+    values = list(chain(*numbers.values()))
+    fractions, percents = [v for v in values if 0 < v < 1], [v for v in values if 1 < v <= 100]
     if not (SHARE.search(score) and fractions and percents):
         return
     factor = np.median(percents) / np.median(fractions)
@@ -158,7 +170,9 @@ def _refuse_percent(numbers: Mapping[str, Sequence[float]], score: str) -> None:
     if 80 < factor < 125 or (is_by_arm and 50 < factor < 200):
         why = f"{score} is about {np.median(fractions):g} in some runs and {np.median(percents):g}"
         why += " in others, like a fraction and a percentage; convert both to one unit"
-        raise ParibusError(why, code="incomparable")
+        fewer = min(fractions, percents, key=len)
+        way = _way_without([run for run in every if run.scores.get(score) in fewer], every)
+        raise ParibusError(why + (f", or pass {way}" if way else ""), code="incomparable")
 
 
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
@@ -194,26 +208,24 @@ def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
     return float(np.median(values)) if values else math.nan
 
 
-def _refuse_copies(numbers: Mapping[str, Sequence[float]], score: str) -> None:
+def _refuse_copies(arms: Arms, numbers: Mapping[str, Sequence[float]], score: str) -> None:
     """Raise ParibusError if most values in an arm occur several times, to every digit.
 
     The values must be so fine, for their spread, that this is not chance. Shares are often coarse.
     """
-    if SHARE.search(score):
-        return
-    parts = {value: Fraction(repr(value)) for value in chain(*numbers.values())}
-    unit, least = math.lcm(*(part.denominator for part in parts.values())), min(parts, default=0.0)
-    above = {value: int((part - parts[least]) * unit) for value, part in parts.items()}
-    step = math.gcd(*above.values())
+    digits = [len(repr(v).partition(".")[2]) for v in chain(*numbers.values())]
     for arm, values in numbers.items():
         repeated = [value for value, n in Counter(values).items() if n > 1]
         n_repeated = sum(map(values.count, repeated))
-        if len(repeated) < 2 or 3 * n_repeated < 2 * len(values):
+        if SHARE.search(score) or len(repeated) < 2 or 3 * n_repeated < 2 * len(values):
             continue
-        if above[max(values)] - above[min(values)] >= LEAST_CELLS * len(set(values)) * step:
+        if max(values) - min(values) >= LEAST_CELLS * len(set(values)) * 0.1 ** max(digits):
+            firsts = {run.scores.get(score): run for run in reversed(arms[arm])}
+            copies = [run for run in arms[arm] if run is not firsts[run.scores.get(score)]]
             why = f"{n_repeated} of {len(values)} runs of {arm} have the {score} of another run to"
-            why += f" every digit, such as {repeated[0]:g}, so they are not independent"
-            raise ParibusError(f"{why}; remove the copies, or use --where", code="incomparable")
+            why += f" every digit, such as {repeated[0]:g}, so they are not independent; remove the"
+            way = _way_without(copies, arms[arm]) or "--where and a column that tells them apart"
+            raise ParibusError(f"{why} copies ({way})", code="incomparable")
 
 
 def _check_marks(
