@@ -209,8 +209,7 @@ def _is_outcome(name: str, kind: str, arms: Arms, *, is_replicated: bool) -> boo
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_rows: bool) -> str:
     """Classify a fact by its values in each arm; see `Fact.conclusion`.
 
-    Runs without distinct seeds may in fact be rows of one run: the points of a curve, whose steps
-    start small, or items, which are the same in each arm.
+    Runs without distinct seeds may be rows of one run: points of a curve, or the same items.
     """
     sets = [set(own) for own in values]
     partly, between, within = CONCLUSIONS.get(kind, ("equal", "varies", "varies"))

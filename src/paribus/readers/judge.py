@@ -17,6 +17,7 @@ import numpy as np
 from paribus.errors import ParibusError, nearest
 from paribus.metric import readable
 from paribus.numbers import plural, some
+from paribus.readers import port
 from paribus.readers.facts import (
     EVALUATION,
     MOST_VALUES,
@@ -40,17 +41,7 @@ from paribus.readers.facts import (
     values_by_arm,
     values_of,
 )
-from paribus.readers.port import (
-    FROM_PATH,
-    GRADIENT_NORM,
-    NOT_FINISHED,
-    PLANNED,
-    Run,
-    Value,
-    as_number,
-    cell_text,
-    is_number,
-)
+from paribus.readers.port import Run, Value, as_number, cell_text, is_number
 from paribus.readers.read import Reading, arm_of, name_arms, read
 from paribus.readers.tables import runs_of
 from paribus.study import Study, load_study
@@ -83,17 +74,14 @@ def make_study(
 
     Args:
         data: a pandas, polars or Arrow table, a dict of columns, or file paths.
-        score: the column or score to judge by. The first of several decides. Known log formats have
-            a default.
+        score: the column or score to judge by, by default that of a log format. The first decides.
         margin: the largest change that would not matter, in the score's unit. Without a margin, no
             arm can be shown to be equivalent.
         baseline: the arm that others are compared with, by default `baseline` or similar.
-        better: "lower" or "higher" for the first score, or a list with one value per score. The
-            default is inferred from the score's name.
+        better: "lower" or "higher", or a list with one value per score; by default by its name.
         pair: True to pair runs with the same seed, assuming that they share data and initial values
             (the card states this); or the column to pair by.
         alpha: the probability of a false claim, over all arms.
-        name: the study's name.
         options: `reader`, and the keys of `[runs]`.
 
     Returns the study, everything that was read, and the runs to compare.
@@ -131,23 +119,22 @@ def make_study(
         budgets = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
         budgets = [name for name in budgets if all(len(spent_by(r, first, name)) for r in runs)]
         if not budgets:
-            why = f"--target needs a curve of '{first}'; name the step column with --step"
-            raise ParibusError(why)
+            raise ParibusError(f"--target needs a curve of '{first}'; name its step with --step")
         scores += budgets
     endpoints: list[dict[str, Any]] = [{"metric": score} for score in scores]
     endpoints[0] |= {"primary": True} | ({} if margin is None else {"margin": margin})
     arms: dict[str, Any] = {}
-    for label in sorted(by_label, key=lambda label: label != baseline):
+    called = sorted(by_label, key=lambda label: label != baseline)
+    for label in called:
         absent = {"runs.without": without[label]} if without[label] else {}
         folder = label_as_name(label)
         folder += f"-{len(arms)}" if folder in arms else ""
         arms[folder] = {"title": label, "set": {"runs.label": label} | absent}
-    treatments = [label for label in by_label if label != baseline]
     study = load_study(
         {
             "name": label_as_name(name),
             "trainer": "runs",
-            "question": f"{readable(first)} of {some(treatments)} against {baseline}",
+            "question": f"{readable(first)} of {some(called[1:])} against {baseline}",
             "baseline": next(iter(arms)),
             "arms": arms,
             "seeds": seeds,
@@ -169,10 +156,7 @@ def read_data(
     reader: Any = None,
     **section: Any,
 ) -> tuple[Reading, RunsSection, dict[str, list[Run]]]:
-    """Read the runs in a table or in files. `make_study` explains the options.
-
-    Returns the reading, the `[runs]` section with the options, and the runs keyed by arm label.
-    """
+    """Read runs with the options of `make_study`, and return them also keyed by arm label."""
     if isinstance(pair, str) and pair != "seed":
         if seed not in (None, pair):
             why = f"--pair names '{pair}', but --seed names '{seed}'; remove one of them"
@@ -221,7 +205,7 @@ def default_score(runs: Sequence[Run]) -> str:
     if not names:
         why = f"no column or line of {runs[0].source} is recognized as a score; name one with"
         raise ParibusError(f"{why} --score: {some(sorted(runs[0].facts), 8)}", code="ambiguous")
-    is_cost = {n: TOKENS.fullmatch(n) or GRADIENT_NORM.fullmatch(n) for n in names}
+    is_cost = {n: TOKENS.fullmatch(n) or port.GRADIENT_NORM.fullmatch(n) for n in names}
     known = [n for n in names if not is_cost[n] and find_kind(n) != "time"] or names
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
@@ -262,7 +246,7 @@ def _arm_options(runs: Sequence[Run]) -> list[str]:
     names = dict.fromkeys(name for run in runs for name in run.facts)
     columns = [n for n in names if find_kind(n) in ("setting", "option", "environment", "other")]
     ways = [n for n in columns if 1 < len(values_of(runs, n)) <= len(runs) / 2][:1]
-    for way in FROM_PATH:
+    for way in port.FROM_PATH:
         arms = {arm_of(run, RunsSection(arm=way)) for run in runs if run.path}
         ways += [way] * (1 < len(arms) <= len(runs) / 2)
     return [f"--arm {shlex.quote(way)}" for way in ways]
@@ -278,8 +262,7 @@ def _find_seeds(
 ) -> tuple[list[int], dict[str, list[int]]]:
     """Return the study's seeds, and the seeds without a run, keyed by arm label.
 
-    Seeds other than integers become numbers from 1: of unpaired runs in order, and of pairs by the
-    value that they share.
+    Seeds that are not integers are numbered from 1, those of pairs by the value that they share.
     """
     every = {seed_of(run, section) for runs in by_label.values() for run in runs}
     places = {seed: place for place, seed in enumerate(sorted(every))}
@@ -349,7 +332,7 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
         for run in runs:
             run.facts |= {"seed": run.facts[seed]} if seed in run.facts else {}
     name_arms(runs, section)
-    if section.arm not in ("arm", *FROM_PATH) and not any(run.is_row for run in runs):
+    if section.arm not in ("arm", *port.FROM_PATH) and not any(run.is_row for run in runs):
         _require_fact("arm", section.arm, runs)
     for condition in section.where:
         name, _, value = condition.partition("=")
@@ -387,11 +370,11 @@ def _state_its_end(run: Run) -> None:
     for name, value in list(run.facts.items()):
         text = cell_text(value).casefold()
         if PATTERNS["state"].fullmatch(name) and PATTERNS["unfinished"].search(text):
-            run.facts[NOT_FINISHED] = text
+            run.facts[port.NOT_FINISHED] = text
         elif PATTERNS["unfinished"].fullmatch(name) and text in YES:
-            run.facts[NOT_FINISHED] = name
+            run.facts[port.NOT_FINISHED] = name
         elif (name.casefold() in FINISHED and text in NO) or (name == "exit_code" and text != "0"):
-            run.facts[NOT_FINISHED] = "not finished"
+            run.facts[port.NOT_FINISHED] = "not finished"
         elif PATTERNS["steps"].fullmatch(name) and isinstance(value, float):
             run.facts.setdefault("steps", value)
 
@@ -457,7 +440,7 @@ def select_runs(
         raise ParibusError(f"no run has a score '{name}'; {why}")
     for run in every:
         if "cut" in run.facts and score not in run.scores and not run.is_row:
-            run.facts.setdefault(NOT_FINISHED, "cut")
+            run.facts.setdefault(port.NOT_FINISHED, "cut")
     # A log without a score ended too early.
     empty = [run for run in every if run.is_row and score not in run.scores and not _state(run)]
     arms = _pick(by_label, lambda run: run not in empty)
@@ -565,15 +548,11 @@ def _name(runs: Iterable[Run], most: int = 3) -> str:
 
 
 def _state(run: Run) -> str:
-    return str(run.facts.get(NOT_FINISHED, ""))
+    return str(run.facts.get(port.NOT_FINISHED, ""))
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
-    """Return a run's last score, or its score at `at_step`.
-
-    Returns NaN if the run diverged before that step, and None if it has no score there for another
-    reason.
-    """
+    """Return a run's score, at `at_step` or the last: NaN if it diverged, None if it is missing."""
     if name not in run.scores:
         raise ParibusError(f"{run.source} has no score '{name}'; {nearest(name, run.scores)}")
     if at_step is None:
@@ -603,8 +582,7 @@ def _drop_failed(
 ) -> dict[str, list[Run]]:
     """Return the runs to compare, keyed by arm.
 
-    An unfinished run counts if it reached the last step of the others, if its score is NaN, or if
-    the section states that a budget stopped it.
+    An unfinished run counts if it reached the last step, if it diverged, or if a budget stopped it.
     """
     every = list(chain(*arms.values()))
     ends = [run.facts.get("steps") for run in every if not _state(run)]
@@ -622,8 +600,7 @@ def _drop_failed(
         return is_finite(run) and not is_at_end
 
     stopped = [run for run in every if is_stopped(run)]
-    is_ok = section.stopped_early == "ok"
-    early = [run for run in stopped if not (is_ok and score in run.scores)]
+    early = [r for r in stopped if section.stopped_early != "ok" or score not in r.scores]
     if section.crashed == "exclude":
         return _pick(arms, lambda run: run not in early and is_finite(run))
     if not stopped:
@@ -659,25 +636,24 @@ def _mark_short(runs: Sequence[Run], score: str) -> None:
     last, is_common = max(ends.values(), default=0.0), len({*ends.values()}) == 1
     is_usual = 2 * sum(end == last for end in ends.values()) > len(runs)
     for run, end in ends.items() if not is_common else ():
-        steps, planned = run.curves[score][-2:, 0], run.facts.get(PLANNED)
+        steps, planned = run.curves[score][-2:, 0], run.facts.get(port.PLANNED)
         is_cut = is_usual and end < last and planned != end
         if is_number(planned) and is_number(reached := run.facts.get("steps", end)):
             is_cut |= end < planned and reached < planned - (steps[-1] - steps[0]) / 2
         if is_cut and not any(map(PATTERNS["state"].fullmatch, run.facts)):
-            run.facts.setdefault(NOT_FINISHED, "cut short")
+            run.facts.setdefault(port.NOT_FINISHED, "cut short")
 
 
 def _refuse_other_ends(arms: Arms, facts: Sequence[Fact], score: str) -> None:
     """Raise ParibusError if the runs of different arms end at different steps.
 
-    Such an end is meant if it is planned, or if arms differ in a budget or agree in epochs or
-    tokens.
+    Such ends are meant if they are planned, or if arms differ in a budget or agree in epochs.
     """
     every = list(chain(*arms.values()))
     ends = {arm: {end_of(run, score) for run in runs} for arm, runs in arms.items()}
     is_by_arm = all(len(own) == 1 < len(arms[arm]) for arm, own in ends.items())
     is_meant = any(fact.conclusion == "defines" and is_budget(fact) for fact in facts)
-    is_meant |= any(PLANNED in run.facts or score not in run.curves for run in every)
+    is_meant |= any(port.PLANNED in run.facts or score not in run.curves for run in every)
     for name in every[0].curves if every else ():
         if TOKENS.fullmatch(name) or find_kind(name) == "along":
             is_meant |= len({run.scores.get(name) for run in every}) == 1
@@ -711,10 +687,7 @@ def _take_best(
 
 
 def spent_by(run: Run, score: str, name: str) -> np.ndarray:
-    """Return the budget that a run had spent at each point of its `score` curve, if known.
-
-    The endpoint `name`, such as `steps_to_target`, determines the unit: steps, tokens or seconds.
-    """
+    """Return the budget, such as `steps_to_target`, spent at each point of a curve, if known."""
     budget = name.removesuffix(TO_TARGET)
     steps = run.curves[score][:, 0] if score in run.curves else np.array([])
     if budget == "steps" or not len(steps):

@@ -110,8 +110,7 @@ class Run:
 class Source:
     """A file to read: its name, its first and last bytes, and its content in chunks.
 
-    Files with the extension `.gz` are decompressed, UTF-16 is converted to UTF-8, and a pipe, such
-    as `<(command)`, is read into memory. For tables, `section` and `scores` name columns.
+    `.gz`, UTF-16 and pipes are converted. For tables, `section` and `scores` name columns.
     """
 
     def __init__(
