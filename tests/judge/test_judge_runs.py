@@ -612,3 +612,26 @@ def test_runs_that_options_leave_out_are_counted_and_folders_of_a_pattern_are_re
         assert "10 of 20 runs excluded by" in build_report(judge(rates, **options)).reading
     with refused("ambiguous", match="--arm model"):
         judge(table(**{f"m{k}": [k] for k in range(6)}) | {"model": [*"aaabbb"]}, baseline=None)
+
+
+def test_a_plan_of_unpaired_runs_uses_a_pilot_of_unpaired_runs(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    file, pilot = write(tmp_path / "runs.csv", FIVE), tmp_path / "pilot"
+    options = (file, "--arm", "variant", "--score", "loss", "--results", pilot)
+    assert verb("judge", *options)[0] == 0
+    code, out, _ = verb("plan", tmp_path / "study.toml", "--pilot", pilot)
+    # R: power.t.test(n = 5, power = 0.8)$delta
+    assert code == 0 and "2.02 SDs of one run" in out and "SD of one run 0.0" in out
+    assert "loss.margin = None, not 0.1" in verb("judge", *options, "--margin", "0.1")[2]
+
+
+def test_parts_of_schedules_and_targets_that_no_run_reaches(tmp_path):
+    steps = {"base": [2, 4, 6], "new": [2, 4]}
+    rows = [(a, s, t, 9 / t + s / 99) for a in steps for s in range(5) for t in steps[a]]
+    data = columns("variant seed step loss", rows)
+    codes_at = found(judge(data, step="step", at_step=4))
+    assert "base at 4 of 6 steps, new at 4 of 4" in codes_at["other_schedules"]
+    rows = [row for row in rows if row[2] < 6]
+    verdicts = judge(columns("variant seed step loss", rows), step="step", target=1.0)
+    contrast = verdicts.analysis.contrast("new", "steps_to_target")
+    assert contrast.decided is None and "no run" in contrast.why_not

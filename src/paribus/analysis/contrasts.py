@@ -267,6 +267,8 @@ def _contrast(
     never = [_never(table, name, metric) for name in values]
     if not any(never):  # those that never reached a target stand at the budget
         why_not = why_not or _equal_runs(table, declared, values)
+    elif never == [len(own) for own in values.values()]:
+        why_not = why_not or "reached by no run; no comparison"
     if (axis := target_axis(metric)) is not None and study.facts.target is not None:
         never = [0, 0]
         for seed in seeds:

@@ -18,10 +18,11 @@ class Detectable:
 
     Attributes:
         source: origin of `sd`: "stated", "pilot" or "pilot's largest".
-        sd: SD of the paired differences.
+        sd: SD of the paired differences, or of one run if runs are unpaired.
         effect: minimum difference that the study detects with its registered power.
-        pairs_for_margin: number of seed pairs needed to detect a difference equal to the margin, or
-            None if the error from hyperparameter selection is too large for any number.
+        pairs_for_margin: number of seed pairs, or of runs per arm, needed to detect a difference
+            equal to the margin. None without a margin, or if the error from hyperparameter
+            selection is too large for any number.
         smallest_effect: smallest effect worth detecting, or None if it is not set.
     """
 
@@ -30,14 +31,14 @@ class Detectable:
     source: str
     sd: float
     effect: float
-    margin: float
+    margin: float | None
     pairs_for_margin: int | None
     smallest_effect: float | None
 
     @property
     def exceeds_margin(self) -> bool:
         """True if the minimum detectable effect exceeds the margin."""
-        return self.effect > self.margin
+        return self.margin is not None and self.effect > self.margin
 
     @property
     def could_miss(self) -> bool:
@@ -56,8 +57,8 @@ def detectable(
         study: the planned study.
         pilot: an earlier analysis that provides SDs. Contrasts without a counterpart in the pilot
             use its largest SD.
-        sd: SD of the paired differences on the first primary endpoint, as an alternative to a
-            pilot.
+        sd: SD of the paired differences (or of one run, if runs are unpaired) on the first primary
+            endpoint, as an alternative to a pilot.
 
     Raises:
         ParibusError: if the study has one seed, `sd` is not positive, or the pilot has no contrast
@@ -70,11 +71,12 @@ def detectable(
         raise ParibusError(f"sd = {sd} is invalid; specify a finite number greater than 0")
     alpha = study.inference.alpha / study.family
     # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
-    in_errors = least_effect(study, alpha) * math.sqrt(n)
+    samples = 1 if study.is_paired else 2
+    in_errors = least_effect(study, alpha) * math.sqrt(n / samples)
+    asked = {"power": power, "alpha": alpha, "df_each": float(samples)}
     rows = []
     for endpoint in study.judged if sd is None else [study.primary]:
         metric, margin = endpoint.metric, endpoint.margin
-        assert margin is not None
         if sd is not None:
             known = dict.fromkeys(study.contrasts, (sd, 0.0))
         else:
@@ -82,8 +84,11 @@ def detectable(
         for pair in study.contrasts:
             spread, choice = known.get(pair) or max(known.values())
             source = "stated" if sd else "pilot" if pair in known else "pilot's largest"
-            effect = in_errors * math.hypot(spread / math.sqrt(n), choice)
-            pairs = required_pairs(margin, spread, lasting=choice, power=power, alpha=alpha)
+            spread_of_pair = spread * math.sqrt(samples)
+            effect = in_errors * math.hypot(spread_of_pair / math.sqrt(n), choice)
+            pairs = (
+                required_pairs(margin, spread_of_pair, lasting=choice, **asked) if margin else None
+            )
             name, smallest = " against ".join(pair), endpoint.smallest_effect
             rows.append(Detectable(metric, name, source, spread, effect, margin, pairs, smallest))
     return rows
@@ -92,7 +97,9 @@ def detectable(
 def _spreads(
     study: Study, pilot: Analysis, metric: str
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return {(arm, reference): (SD of paired differences, tuning error)} from a pilot.
+    """Return {(arm, reference): (SD, tuning error)} from a pilot with the same design.
+
+    The SD is that of paired differences, or of one run if runs are unpaired.
 
     The tuning error is 0 if the study ignores it. Raises ParibusError if the pilot has no usable
     contrast.
@@ -101,11 +108,12 @@ def _spreads(
     spreads = {
         (c.arm, c.reference): (c.by_run.sd, c.choice.error if c.choice and is_tuned else 0.0)
         for c in pilot.contrasts
-        if c.metric == metric and c.by_run and c.by_run.pairs and c.by_run.sd > 0
+        if c.metric == metric and c.by_run and bool(c.by_run.pairs) == study.is_paired
+        if c.by_run.sd > 0
     }
     if not spreads:
         raise ParibusError(
-            f"the pilot '{pilot.study.name}' has no contrast on {metric} with two or more seed "
-            "pairs; pass --sd instead"
+            f"the pilot '{pilot.study.name}' has no contrast on {metric} with two or more "
+            f"{'seed pairs' if study.is_paired else 'unpaired runs per arm'}; pass --sd instead"
         )
     return spreads

@@ -126,8 +126,12 @@ def planned_looks(study: Study) -> tuple[Boundary, ...]:
 
 
 def least_effect(study: Study, alpha: float) -> float:
-    """Return the minimum detectable effect of a contrast at level `alpha`, in SDs."""
+    """Return the minimum detectable effect of a contrast at level `alpha`, in SDs.
+
+    The SD is that of paired differences, or of one run if runs are unpaired.
+    """
     looks = plan_of(study)
     if looks is not None:  # of the last one, to whose power earlier looks can only add
         alpha = 2 * looks.bound(len(looks.pairs) - 1, alpha / 2)
-    return minimum_detectable_effect(len(study.seeds), power=study.inference.power, alpha=alpha)
+    power, samples = study.inference.power, 1 if study.is_paired else 2
+    return minimum_detectable_effect(len(study.seeds), power=power, alpha=alpha, samples=samples)

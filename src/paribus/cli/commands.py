@@ -58,7 +58,7 @@ def plan(
 
     Args:
         pilot: The results folder of a similar study, from which SDs are estimated.
-        sd: The SD of paired differences on the primary endpoint, if known.
+        sd: The SD on the primary endpoint, if known: of paired differences, or of unpaired runs.
     """
     loaded = _load(study, set_, trust)
     from paribus.analysis import analyse, detectable, planned_looks
@@ -73,7 +73,7 @@ def plan(
     looks = planned_looks(loaded)
     show(*_question(loaded), tables.arms(loaded, cost))
     show(tables.plan(loaded, rows, metrics, study), *tables.design(loaded))
-    show(*tables.detectable(rows, metrics), tables.costs(loaded, cost))
+    show(*tables.detectable(rows, metrics, is_paired=loaded.is_paired), tables.costs(loaded, cost))
     if looks:
         show(tables.looks(looks))
 

@@ -53,7 +53,8 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
         least=DESCRIPTIVE_BELOW,
         plural=numbers.plural,
         in_sds=least_effect(study, study.inference.alpha / study.family),
-        test=TESTS[study.inference.test],
+        test=("the " if study.is_paired else "") + TESTS[study.inference.test],
+        sd_of="SD of paired differences" if study.is_paired else "SD of one run",
         pilot_seeds=[] if rows else list(range(first, first + DESCRIPTIVE_BELOW)),
     )
 
@@ -146,9 +147,12 @@ def looks(plan: Sequence[Boundary]) -> Table:
     return table("looks", ("look", "seeds", "spent", "|t|"), rows)
 
 
-def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Iterator[Table]:
+def detectable(
+    rows: Sequence[Detectable], metrics: Mapping[str, Metric], *, is_paired: bool
+) -> Iterator[Table]:
     """Yield one table per primary endpoint with the detectable change of each contrast."""
-    head = ("contrast", "SD", "source", "detects", "margin", "pairs for margin")
+    runs = "pairs for margin" if is_paired else "runs for margin"
+    head = ("contrast", "SD", "source", "detects", "margin", runs)
     for name in dict.fromkeys(row.metric for row in rows):
         size, unit = metrics[name].size_text, metrics[name].change_unit
         cells = [

@@ -303,7 +303,7 @@ class _Builder:
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
             never = [f"{n} of {self.called[arm]}" for arm, n in late if n]
-            note = sentence("never", counts=never) if never else ""
+            note = sentence("never", counts=never) if never and contrast.decided else ""
             label, change = self.called[contrast.arm], change_text(contrast)
             tests = p_text(contrast.p, contrast.holm_p)
             rows.append((contrast.metric, Row(label, "", change, tests, note)))

@@ -223,9 +223,14 @@ class ResultsFolder(Folder):
         if not self.exists:
             return
         kept = self.read_study()
-        differing = changes(*(substance(each.model_dump(mode="json")) for each in (kept, study)))
+        dumps = [substance(each.model_dump(mode="json")) for each in (kept, study)]
+        differing = changes(*dumps)
         if not differing:
             return
+        by_metric = ({"endpoints": {e["metric"]: e for e in d["endpoints"]}} for d in dumps)
+        if "endpoints" in differing and (endpoints := changes(*by_metric)):
+            del differing["endpoints"]
+            differing |= endpoints
         texts = [f"{key} = {a!s:.40}, not {b!s:.40}" for key, (a, b) in differing.items()]
         way_out = "choose another folder with --results"
         if differing.keys() <= {"seeds", "stages"}:

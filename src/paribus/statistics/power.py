@@ -93,6 +93,12 @@ def required_pairs(
     return bisect_left(range(MOST_PAIRS), True, lo=2, key=enough)
 
 
-def minimum_detectable_effect(n: int, *, power: float = POWER, alpha: float = ALPHA) -> float:
-    """Return the minimum detectable effect for n pairs, in SDs of the differences."""
-    return noncentrality(n - 1, power=power, alpha=alpha) / math.sqrt(n)
+def minimum_detectable_effect(
+    n: int, *, power: float = POWER, alpha: float = ALPHA, samples: int = 1
+) -> float:
+    """Return the minimum detectable effect for n pairs, in SDs of the differences.
+
+    With two samples of n unpaired runs, the effect is in SDs of one run.
+    """
+    detected = noncentrality(samples * (n - 1), power=power, alpha=alpha)
+    return detected * math.sqrt(samples / n)

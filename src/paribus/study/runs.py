@@ -21,7 +21,7 @@ from paribus.study.study import Study
 from paribus.study.trainer import ArmFacts
 
 Number = Annotated[float, Field(strict=False)]
-BUDGETS = {"steps": "steps", "tokens": "tokens", "seconds": "s"}  # to a target, with their units
+BUDGETS = {"steps": "", "tokens": "", "seconds": "s"}  # to a target, with units beyond the name
 TO_TARGET = "_to_target"
 
 

@@ -324,7 +324,8 @@ def _problems(study: Study) -> Iterator[str]:
     if not study.is_paired and (needs := [name for name, stated in paired.items() if stated]):
         yield (
             f'inference.test = "welch_t" does not pair runs, as required by {" and ".join(needs)}; '
-            'if runs with equal seeds share data and initial weights, set test = "paired_t"'
+            'if runs with equal seeds share data and initial weights, set test = "paired_t" (or '
+            "use `paribus judge --pair seed`)"
         )
     if study.interactions and study.plan:
         yield "interactions cannot be combined with interim analyses; specify seeds as a list"

@@ -133,6 +133,14 @@ def check_values(
         text += " incomplete."
         yield "cut", text
     if at_step is not None:
+        full = dict.fromkeys(arms, at_step)
+        for arm, run in ((arm, run) for arm, runs in arms.items() for run in runs):
+            known = (_number(run, name) for name in ("steps", PLANNED))
+            full[arm] = max(full[arm], *filter(math.isfinite, known), 0.0)
+        if len(set(full.values())) > 1:
+            each = ", ".join(f"{arm} at {at_step:,g} of {n:,g} steps" for arm, n in full.items())
+            text = f"Runs were read at different parts of their schedules: {each}. If the learning"
+            yield "other_schedules", f"{text} rate decays, this favours the shorter schedule."
         return
     early = [run for run in every if _number(run, "steps") < _number(run, PLANNED)]
     ends = {arm: [end_of(run, score) for run in runs] for arm, runs in arms.items()}
