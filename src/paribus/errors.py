@@ -101,7 +101,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     The suggestion is up to MOST_MEANT names that contain `name`, shortest first; otherwise the
     closest match; otherwise the first MOST_KNOWN names.
     """
-    names = sorted(known)
+    names = sorted(set(known))
     meant = sorted((option for option in names if name and name in option), key=len)[:MOST_MEANT]
     # difflib takes quadratic time, and a name that long is nobody's typing error.
     meant = meant or difflib.get_close_matches(name[:LONGEST_NAME], names, n=1, cutoff=0.6)

@@ -142,7 +142,7 @@ class Metric:
 
     @property
     def change_digits(self) -> int:
-        """Number of decimal places for a change in the metric's unit."""
+        """Number of decimal places for a displayed change."""
         return self.digits if self.scale == "linear" else RATIO_DIGITS
 
     @property

@@ -165,7 +165,7 @@ def _require_page(path: Path) -> None:
 def _require_unset(why: str, **options: object) -> None:
     """Raise ParibusError if any of the options is set, with `why` as the reason."""
     if stated := [f"--{name}" for name, value in options.items() if value]:
-        raise ParibusError(f"{', '.join(stated)} {why}; remove this option")
+        raise ParibusError(f"{' and '.join(stated)} {why}; remove {' and '.join(stated)}")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:

@@ -80,8 +80,8 @@ class Where:
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         if unused := [f"--{k.replace('_', '-')}" for k in changed if k not in takes]:
             raise ParibusError(
-                f"{' and '.join(unused)} cannot be used with trainer '{study.trainer}' of "
-                f"'{study.name}'; remove it, or set a key in the trainer's section of the study",
+                f"trainer '{study.trainer}' of '{study.name}' does not accept "
+                f"{' and '.join(unused)}; remove {'it' if len(unused) == 1 else 'them'}",
                 code="conflict",
             )
         return {name: value for name, value in values.items() if name in TAKEN}

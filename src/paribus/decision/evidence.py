@@ -153,7 +153,7 @@ def quality_shown(contrast: Contrast, alpha: float) -> Quality:
 
 
 def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
-    """Return whether the arm significantly reduces ("fix") or increases ("harm") instability.
+    """Classify the arm's effect on instability as "fix", "harm" or "unshown" (not significant).
 
     Divergence and loss spikes are tested together. If this test is not significant, divergence is
     tested alone at half the level, but only in studies with a single analysis.

@@ -1,4 +1,4 @@
-"""Evaluation of a study's hypotheses by its verdicts."""
+"""Evaluation of a study's hypotheses against its verdicts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _judge(hypothesis: Hypothesis, verdicts: Sequence[Verdict]) -> Judgement:
 
 
 def require_hypotheses(study: Study, rule: Rule) -> None:
-    """Raise ParibusError if a hypothesis names an unknown arm, endpoint, outcome or row."""
+    """Raise ParibusError if a hypothesis is invalid, for example if it names an unknown arm."""
     compared = [arm for arm, _ in study.contrasts]
     judged = [endpoint.metric for endpoint in study.judged]
     outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]

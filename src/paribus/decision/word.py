@@ -34,7 +34,7 @@ STYLE_OF = {
 
 
 class Line(NamedTuple):
-    """A row of the table that maps evidence to verdict labels, of which the first match applies.
+    """A row of the table that maps evidence to verdict labels; the first matching row applies.
 
     Attributes:
         word: verdict label.

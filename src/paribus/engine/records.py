@@ -78,7 +78,7 @@ class StackedEvidence(Evidence):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 digests of the trial's texts, keyed by name."""
+        """SHA-256 digests of the trial's data, such as its corpus and vocabulary, keyed by name."""
         return self.trial["data"]["digests"]
 
 
@@ -244,7 +244,7 @@ def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 def _other_software(
     own: StackedEvidence, reference: StackedEvidence, *, pair: bool = False
 ) -> Finding | None:
-    """Return the most severe software differences with their state, or None if there are none."""
+    """Return the finding for the most severe software differences, or None if there are none."""
     problems = differences(own.environment, reference.environment, pair=pair).values()
     for state in WORST:
         if words := [text for effect, text in problems if effect == state]:

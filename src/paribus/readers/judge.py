@@ -616,11 +616,12 @@ def _drop_failed(
             text += f", at {name.removesuffix('s')} {ranges[0]}, the others at {ranges[1]}"
             break
     if early:
-        why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), "
+        why = f"{text}: {_name(stopped)}; wait until all runs finish, exclude early ends "
+        why += "(--crashed exclude), "
         step = common_step(every, score)
         why += f"compare all at one step ({step}), " if step else ""
-        why += "or pass --stopped-early ok if a budget stopped them as planned"
-        raise ParibusError(f"{why}; set the score of diverged runs to NaN", code="unfinished")
+        why += "pass --stopped-early ok if a budget stopped them as planned, "
+        raise ParibusError(f"{why}or set the score of diverged runs to NaN", code="unfinished")
     text += "; they count, because --stopped-early states that a budget stopped them."
     findings.append(("stopped_by_budget", text))
     return arms

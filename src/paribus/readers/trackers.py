@@ -167,7 +167,7 @@ def _facts(name: str) -> dict[str, Value]:
     score=DECIDES,
 )
 def tensorboard_csv(source: Source) -> Iterator[Run]:
-    """Yield the run RUN from a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
+    """Yield the run in an exported TensorBoard CSV, named as in `run-<run>-tag-<tag>.csv`."""
     # The name of any other file is the tag, if it contains a score such as `loss`, or else the run.
     stem = source.name.rpartition(".")[0]
     is_tag = not {*re.findall("[a-z]+", stem.lower())}.isdisjoint(WORDS["lower"] + WORDS["higher"])

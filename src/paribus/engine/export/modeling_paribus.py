@@ -76,7 +76,7 @@ class PlainNorm(nn.Module):
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
-    """Create the norm `kind` over `width` channels, by default with the usual epsilon."""
+    """Create a norm of type `kind` over `width` channels; `eps=None` selects its default."""
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":

@@ -39,7 +39,7 @@ def shipped_probes() -> dict[str, Probe]:
 
 
 def study_probes(study: Study) -> list[Probe]:
-    """Return a study's active probes with their intervals, built-in ones first.
+    """Return a study's active probes with the study's intervals, built-in ones first.
 
     Raises ParibusError for an unknown name, or an import path that does not lead to a probe.
     """
@@ -47,7 +47,7 @@ def study_probes(study: Study) -> list[Probe]:
 
 
 def known_probes(study: Study) -> list[Probe]:
-    """Return all probes with their intervals, including inactive probes (interval 0)."""
+    """Return all probes with the study's intervals, including inactive probes (interval 0)."""
     own = load_new(study.probes.own, "probes.own", "probe", Probe, study.folder, shipped_probes())
     probes = shipped_probes() | {probe.name: probe for probe in own}
     for name in study.probes.every:

@@ -116,7 +116,7 @@ def position_similarity(step: StepView) -> Tensor:
     drawings=(Drawing("tokens/plain", "trend", "Similarity of token embeddings", COSINE),),
 )
 def embedding_similarity(step: StepView) -> Tensor:
-    """Return the mean cosine similarity of token and position embedding vectors, [R, 2, S]."""
+    """Return the mean pairwise cosine similarity within each embedding table, [R, 2, S]."""
     each = [_table(step.weights, name) for name in TABLES.values()]
     return torch.stack(each, dim=1)
 

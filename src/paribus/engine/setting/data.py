@@ -155,7 +155,7 @@ class Data(SourceText):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Unique paths of all texts that are files or folders."""
+        """Unique paths of the text files and folders that the section lists."""
         paths = (self.path, self.validation_path, self.test_path)
         sources = (source.path for source in self.sources.values())
         return tuple(dict.fromkeys(path for path in (*paths, *sources) if path is not None))

@@ -74,7 +74,7 @@ class Probing:
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
-        """Return the kind of step t, which depends on the probes that are due."""
+        """Return which tensors step t saves for the probes that are due."""
         due = self._due(t)
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))

@@ -345,7 +345,7 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def parts(results: Results, drawing: Drawing) -> Figure | None:
-    """Plot the parts of a measure side by side, with seeds as dots and means as bars."""
+    """Plot the parts of a measure side by side, with seeds as dots and means as ticks."""
     values, called = _values(results, drawing), results.study.called
     recorded = list(dict.fromkeys(part for *_, part in values))
     if drawing.parts:

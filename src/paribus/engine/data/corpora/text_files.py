@@ -147,11 +147,9 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
     try:
         with open_regular(file) as content, pq.ParquetFile(content) as opened:
             names = opened.schema_arrow.names
-            if names.count(column) != 1:
-                raise ParibusError(
-                    f"{file} has {names.count(column)} columns named '{column}' (data.column), but "
-                    f"exactly one is required; {nearest(column, names)}"
-                )
+            if (n := names.count(column)) != 1:
+                hint = "rename all but one" if n else nearest(column, names)
+                raise ParibusError(f"{file} has {n} columns '{column}' (data.column); {hint}")
             row = 0
             for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
                 # By its name: a dot in it is also the path of what is inside of another column.

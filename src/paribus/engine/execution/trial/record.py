@@ -341,7 +341,7 @@ def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
 
 
 def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[Drawing]:
-    """Yield the figures of the step columns, probes and measures that were recorded."""
+    """Yield the figure specifications for which this trial recorded columns."""
     columns = [*trainer.columns, *(column.name for column in trainer.probe_columns)]
     columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
     drawings = [*DRAWINGS, *map(auxiliary_drawing, trainer.replicas.auxiliaries)]
