@@ -180,7 +180,8 @@ def _refuse_percent(
         why += " in others, like a fraction and a percentage; convert both to one unit"
         fewer = min(fractions, percents, key=len)
         way = _way_without([run for run in every if run.scores.get(score) in fewer], every)
-        raise ParibusError(why + (f", or pass {way}" if way else ""), code="incomparable")
+        why += f", or pass {way}" if way else ""
+        raise ParibusError(why, code="incomparable")
 
 
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
