@@ -42,7 +42,7 @@ class Half:
 
     def __init__(self, results: Results) -> None:
         self.results = results
-        self.table, self.analysis = Table.of(results.judged), analyse(results)
+        self.table, self.analysis = Table.from_results(results.judged), analyse(results)
         self.tuned = tuned_before(self.table)
         primary = [one for one in self.analysis.contrasts if one.primary]
         self.seeds = set.intersection(*(set(one.seeds) for one in primary))

@@ -44,7 +44,7 @@ class Finished:
 
     def __init__(self, results: Results) -> None:
         self.study = results.study
-        self.table, self.analysis = Table.of(results.judged), analyse(results)
+        self.table, self.analysis = Table.from_results(results.judged), analyse(results)
         self.tuned = tuned_before(self.table)
 
     def contrast(self, arm: str, metric: str) -> Contrast:

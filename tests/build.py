@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def write_results(
     folder = ResultsFolder(path)
     dataset = load_dataset(study.data, study.folder)
     settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
-    declared = {name: metric.about for name, metric in possible(study).items()}
+    declared = {name: metric.metadata for name, metric in possible(study).items()}
     shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
     shipped += [one for measure in all_measures() for one in measure.drawn]
     for arm, seed in study.trials:
@@ -132,7 +133,7 @@ def write_results(
                 "own_modules": own_digests(setting, study.folder),
                 **measuring_record(study),
                 "metrics": declared,
-                "drawings": [drawing.about for drawing in drawings if drawing],
+                "drawings": [asdict(drawing) for drawing in drawings if drawing],
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
             },
         )

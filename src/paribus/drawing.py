@@ -7,7 +7,7 @@ the page and the PDF can be rendered without running custom code.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -79,12 +79,7 @@ class Drawing:
             return {self.column: ""}
         return {self.column.replace(PART, part): part for part in self.parts}
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """Specification as a dict for trial.json."""
-        return asdict(self)
-
-    def of(self, name: str) -> Drawing:
+    def prefixed(self, name: str) -> Drawing:
         """Return a copy whose column is prefixed with `name`, the name of the probe or measure."""
         return replace(self, column=f"{name}/{self.column}")
 
@@ -119,7 +114,7 @@ def together(drawings: Iterable[Drawing]) -> list[Drawing]:
 
 
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:
-    """Create drawings from dicts written by `Drawing.about`. Raises ParibusError if invalid."""
+    """Create drawings from dicts of drawings in trial.json. Raises ParibusError if invalid."""
     try:
         return [Drawing(**record) for record in records]
     except ValidationError as error:

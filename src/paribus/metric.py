@@ -205,7 +205,7 @@ class Metric:
         return self.title if self.is_share else self.label
 
     @cached_property
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Metadata as a dict for records, without the metric's name."""
         return {key: value for key, value in asdict(self).items() if key != "name"}
 
@@ -259,7 +259,7 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
 
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
-    """Create metrics from dicts written by `Metric.about`, filling in defaults."""
+    """Create metrics from dicts written by `Metric.metadata`, filling in defaults."""
     metrics = {}
     for name, record in records.items():
         try:

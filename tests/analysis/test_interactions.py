@@ -157,7 +157,7 @@ def test_new_items_add_their_error(small_study, fabricate):
         write_blocks(trial, sums, validation_loss=float(nats.sum() / sizes.sum()))
     results = load_results(results.path)
     (found,) = analyse(results).interactions
-    table, seeds = Table.of(results), tuple(SEEDS)
+    table, seeds = Table.from_results(results), tuple(SEEDS)
     over = results.metrics["validation_loss"].items
     by_arm = {arm: block_scores(table, over, arm, seeds, 10) for arm in ARMS}
     deltas = by_arm["untied-norm"] - by_arm["untied"] - by_arm["norm"] + by_arm["baseline"]

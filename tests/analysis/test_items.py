@@ -160,7 +160,7 @@ def test_blocks_weigh_as_a_ratio_estimator_has_it(make, metric):
     for trial in made.finished:
         columns = {"loss_sum_nats": y, "brier_sum": y, "correct": y, "predicted": sizes}
         write_blocks(trial, columns | {"bytes": sizes})
-    table = Table.of(load_results(made.path))
+    table = Table.from_results(load_results(made.path))
     assert isinstance(metric.items, ItemSums)
     scores = block_scores(table, metric.items, "arm", (1, 2))
     scale = 1 / np.log(2) if metric.name.startswith("bits_per") else 1.0

@@ -51,7 +51,7 @@ def trained(study, path, loss):
         done = {t for t in study.trials if folder.trial(*t).is_finished}
         skip = [t for t in study.trials if t not in needed or t in done]
         results = write_results(path, study, loss, skip=skip)
-        entry = next_look(Table.of(results))
+        entry = next_look(Table.from_results(results))
         if entry is None:
             return results
         append_look(ResultsFolder(path), entry)
@@ -174,7 +174,7 @@ def test_trials_beyond_a_look_do_not_count_before_it_is_taken(small_study, tmp_p
     assert contrast.by_run is None
     assert "first look" in contrast.why_not
     few = write_results(tmp_path / "few", study, losses({}), skip=study.trials[8:])
-    assert next_look(Table.of(few)) is None  # the first look lacks trials
+    assert next_look(Table.from_results(few)) is None  # the first look lacks trials
 
 
 @pytest.mark.parametrize("key", ["p", "trials"])
@@ -205,5 +205,5 @@ def test_a_look_at_quality_does_not_end_a_study_of_instability(small_study, tmp_
         results = write_results(
             tmp_path / decision, study, losses({}, 1e-6), skip=skip, diverged=diverged
         )
-        entry = next_look(Table.of(results))
+        entry = next_look(Table.from_results(results))
         assert entry["contrasts"]["layernorm"]["decision"] == decision

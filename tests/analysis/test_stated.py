@@ -72,7 +72,7 @@ def test_speed_of_arms_with_other_tokenizers_is_compared_in_bytes(
         record["data"]["bytes_per_token"] = 3.0 if trial.arm == "arm" else 1.0
         trial.write_json("trial.json", record)
         trial.finish()
-    table = Table.of(load_results(made.path))
+    table = Table.from_results(load_results(made.path))
     (of_tokens,) = costs(table)
     monkeypatch.setattr(Study, "share_tokens", lambda *_: False)
     (of_bytes,) = costs(table)

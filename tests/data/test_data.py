@@ -26,16 +26,16 @@ HERE = Path()
 
 
 def test_tokens_by_hand():
-    tokenizer = CharacterTokenizer.of("bac", ends=True)
+    tokenizer = CharacterTokenizer.from_text("bac", ends=True)
     assert tokenizer.vocabulary == ["a", "b", "c", "<|endofdocument|>"]
     assert tokenizer.encode("bac").tolist() == [1, 0, 2]
     assert tokenizer.decode([1, 0, 3]) == "ba<|endofdocument|>"
-    assert CharacterTokenizer.of("ba").end_of_document is None
+    assert CharacterTokenizer.from_text("ba").end_of_document is None
 
 
 @given(st.text(min_size=1))
 def test_decoding_undoes_encoding_in_any_script(text):
-    tokenizer = CharacterTokenizer.of(text)
+    tokenizer = CharacterTokenizer.from_text(text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.vocab_size == len(set(text))
 

@@ -71,7 +71,7 @@ def test_whatever_is_declared_can_be_an_endpoint(measured):
     assert (column.label, column.unit, column.better) == ("quiet: all, max", "share", "higher")
     assert measured.metrics["embedding_norm"].column == "embedding_norm/all/mean"
     registered = read_registration(ResultsFolder(measured.path))
-    assert registered["metrics"]["worst"] == worst.about
+    assert registered["metrics"]["worst"] == worst.metadata
 
     first = measured.finished[0]
     row = measured.scores.to_pylist()[0]

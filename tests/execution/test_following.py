@@ -28,7 +28,7 @@ def test_a_finished_run_leaves_no_queue(trained):
 
 def queue_of(results: Results) -> Queue:
     """Return the queue of a run in the folder of some results."""
-    queue = Queue.of(results.path)
+    queue = Queue.locate(results.path)
     executor = {"backend": "local", "options": {}}
     queue.open(Order({}, "/", str(results.path), {}, executor, "/"))
     return queue

@@ -116,11 +116,11 @@ def test_status_and_cancel(trained, tmp_path, capsys):
     assert canonical_bytes(ours) == canonical_bytes(trained.results)
 
 
-@pytest.mark.parametrize("what", ["its time is over", "its node is lost", "it is preempted"])
+@pytest.mark.parametrize("what", ["timeout", "node lost", "preempted"])
 def test_a_job_goes_on(trained, tmp_path, what):
     """It is queued again by itself. SLURM's signal is sent by hand, the node set down, and a job of
     more right given all nodes; the job wrote checkpoints, or has those of before."""
-    if what == "it is preempted" and URGENT not in _said("sinfo", "-h", "-o", "%R").split():
+    if what == "preempted" and URGENT not in _said("sinfo", "-h", "-o", "%R").split():
         pytest.skip("this SLURM preempts nothing")
     file = trained.study.folder / "long.toml"
     text = SMALL_TOML.replace("iterations = 8", "iterations = 800")
@@ -130,11 +130,11 @@ def test_a_job_goes_on(trained, tmp_path, what):
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        until(Queue.of(results).claims)
+        until(Queue.locate(results).claims)
         (row,) = [row for row in job_states(results) if row.phase == "running"]
-        if what == "its time is over":
+        if what == "timeout":
             subprocess.run(["scancel", "--batch", "--signal", "USR2", row.id], check=True)
-        elif what == "it is preempted":
+        elif what == "preempted":
             all_of_it = ["-p", URGENT, "-N", "2", "--exclusive", "--wrap", "sleep 5"]
             subprocess.run(["sbatch", *all_of_it], cwd=tmp_path, check=True)
         else:

@@ -499,7 +499,7 @@ def test_time_and_tokens_are_costs_and_budgets_of_a_target(column, per_step, bud
     analysis = judge(data, seed="seed", target=3.5).analysis
     needed = analysis.summary("base", f"{budget}_to_target").mean
     assert needed == pytest.approx(5 * (2.5 if budget == "seconds" else per_step), rel=0.02)
-    assert "10 of 10 runs reached loss 3.5 within 8 steps" in dict(analysis.runs.notes)["horizon"]
+    assert "10 of 10 runs" in dict(analysis.runs.notes)["horizon"]
 
 
 def test_runs_that_spent_the_same_are_no_copies(tmp_path):

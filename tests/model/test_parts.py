@@ -79,7 +79,7 @@ def config(seq_len: int = T, **model: Any) -> ModelConfig:
         model=Model.model_validate(table),
         training=Training(iterations=1),
     )
-    return ModelConfig.of(setting, V)
+    return ModelConfig.from_setting(setting, V)
 
 
 def by_hand(layer: Attention, x: torch.Tensor, model: ModelConfig) -> torch.Tensor:

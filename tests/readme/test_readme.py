@@ -52,7 +52,7 @@ def written(tmp_path):
 def test_the_own_idea_of_the_readme_can_be_run(written, tmp_path):
     tables = block("toml", "ideas.py:CausalAverage")
     study = written(tables, block("python", "class CausalAverage"))
-    vocab_size = CharacterTokenizer.of("all else equal ").vocab_size
+    vocab_size = CharacterTokenizer.from_text("all else equal ").vocab_size
     parameters = {
         arm: count_parameters(study.setting(arm), vocab_size, study.folder) for arm in study.arms
     }

@@ -82,7 +82,7 @@ def test_stages_are_combined_with_the_weights_that_were_registered(first, small_
     assert contrast.decided.mean == pytest.approx(expected.mean)
     assert contrast.decided.n == 15
     # Events are combined by stage as well: the baseline diverges in 2 of 5 and in 6 of 10 seeds.
-    table = Table.of(both)
+    table = Table.from_results(both)
     events = {
         (arm, seed): replace(
             found, diverged=arm == "baseline" and seed in (1, 2, 6, 7, 8, 9, 10, 11)

@@ -59,7 +59,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def queue(tmp_path: Path) -> Queue:
     study, folder = study_in(tmp_path), ResultsFolder(tmp_path / "r")
-    made = Queue.of(folder.path)
+    made = Queue.locate(folder.path)
     made.open(_order(study, folder, Options(), Scripted(None)))
     return made
 
@@ -157,7 +157,7 @@ def test_cancel_ends_the_jobs_of_a_study(
 ) -> None:
     study, folder = study_in(tmp_path), ResultsFolder(tmp_path / "r")
     monkeypatch.setenv("STEP_SECONDS", "30")
-    queue = Queue.of(folder.path)
+    queue = Queue.locate(folder.path)
     queue.open(_order(study, folder, Options(), processes_backend))
     processes_backend.start(queue, 4, 1)
     eventually(lambda: processes(tmp_path, "train.py"))

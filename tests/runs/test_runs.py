@@ -99,7 +99,7 @@ def test_a_run_is_followed_and_cancelled_from_outside(study: Study, tmp_path: Pa
     assert run.wait(30) == 2 and follower.wait(30) == 0
     assert run.stderr and b"cancelled" in run.stderr.read()
     assert not processes(tmp_path, "train.py")
-    Queue.of(home).open(_order(study, ResultsFolder(home), Options(), find_backend("local")))
+    Queue.locate(home).open(_order(study, ResultsFolder(home), Options(), find_backend("local")))
     (home / LOCK).write_text(f"{run.pid}\n{platform.node()}\n")
     assert not is_active(home)
     with refused("missing"):
@@ -244,7 +244,7 @@ def opened(tmp_path: Path) -> Callable[..., Queue]:
     def open_queue(study: Study, **settings: object) -> Queue:
         folder = ResultsFolder(tmp_path / "r")
         order = _order(study, folder, Options(), find_backend("local"))
-        queue = Queue.of(folder.path)
+        queue = Queue.locate(folder.path)
         queue.open(replace(order, settings=order.settings | settings, cwd=str(tmp_path)))
         return queue
 

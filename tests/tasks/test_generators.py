@@ -32,8 +32,8 @@ def test_at_least_eight_tasks_are_made_from_the_smallest_text_that_ships(suite):
 
 @pytest.mark.parametrize("name", ON_PYDOC)
 def test_items_are_real_text_against_others_balanced_and_of_one_length(suite, dataset, name):
-    task, documents = all_tasks()[name], HeldOut.of(dataset).documents
-    items, examples = suite.rows(name)["test"], suite.rows(name)["examples"]
+    task, documents = all_tasks()[name], HeldOut.decode(dataset).documents
+    items, examples = suite.rows[name]["test"], suite.rows[name]["examples"]
     assert 80 <= len(items) <= 500
     assert len({(row["context"], *row["choices"]) for row in items + examples}) == len(items) + 3
     for row in items:
@@ -87,7 +87,7 @@ def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name):
 @pytest.mark.parametrize("name", ["continuation", "line_start"])
 def test_every_choice_of_a_group_is_right_once(dataset, name):
     task = all_tasks()[name]
-    questions = list(task.function(HeldOut.of(dataset), stream(0, name), task.length))
+    questions = list(task.function(HeldOut.decode(dataset), stream(0, name), task.length))
     assert len(questions) % 4 == 0
     for at in range(0, len(questions), 4):
         group = questions[at : at + 4]
@@ -96,9 +96,9 @@ def test_every_choice_of_a_group_is_right_once(dataset, name):
 
 
 def test_a_non_word_is_no_word_of_the_corpus(suite, dataset):
-    words = HeldOut.of(dataset).words
+    words = HeldOut.decode(dataset).words
     for name in ("real_word", "typo", "letter_swap"):
-        for row in suite.rows(name)["test"]:
+        for row in suite.rows[name]["test"]:
             texts = (row["choices"][place] for place in (row["answer"], 1 - row["answer"]))
             real, wrong = (re.findall(r"[^\W\d_]+", text) for text in texts)
             changed = [word for word, known in zip(wrong, real, strict=True) if word != known]

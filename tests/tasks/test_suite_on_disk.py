@@ -25,7 +25,7 @@ def test_equal_suites_are_equal_bytes_wherever_they_are(suite, dataset, tmp_path
         assert content == (suite.folder / name).read_bytes()
         assert str(tmp_path).encode() not in content
     assert again.digest == suite.digest != other.digest
-    assert other.rows("typo") != again.rows("typo")
+    assert other.rows["typo"] != again.rows["typo"]
     assert again.tasks["continuation"].shots == (0,)
 
 

@@ -4,10 +4,10 @@ The unit of analysis is the seed pair: treatment minus baseline at the same seed
 hypotheses are adjusted separately by Holm's method: differences on primary endpoints, their
 equivalence, their non-inferiority, and differences on secondary endpoints.
 
-A p-value is computed as follows: `Table.of` reads the scores, `contrasts_of` selects the seeds,
-`compare_arms` runs the test (for pairs, `paired_contrast`), and `adjusted` applies Holm's method.
-`paribus.decision.decide` then derives the verdict, and `paribus.report.model.build_report` prepares
-the report.
+A p-value is computed as follows: `Table.from_results` reads the scores, `contrasts_of` selects the
+seeds, `compare_arms` runs the test (for pairs, `paired_contrast`), and `adjusted` applies Holm's
+method. `paribus.decision.decide` then derives the verdict, and `paribus.report.model.build_report`
+prepares the report.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def analyse(results: Results) -> Analysis:
     Raises ParibusError if a record is missing or was changed.
     """
     folder = ResultsFolder(results.path)
-    table = Table.of(results.judged)
+    table = Table.from_results(results.judged)
     study, tuned = results.study, tuned_before(table)
     unregistered = why_unregistered(folder, study, results.trials)
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
-        taken = table if results.judged is results else Table.of(results)
+        taken = table if results.judged is results else Table.from_results(results)
         unregistered = unregistered or why_not_these_looks(taken)
     contrasts, left_out = contrasts_of(table, study.endpoints, tuned)
     runs = folder.read_runs()

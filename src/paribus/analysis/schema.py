@@ -393,7 +393,7 @@ class Analysis:
         """Return the analysis as a JSON-serializable dict, as stored in `analysis.json`."""
         # The files may move, and what is inferred from them stays: runs.json has their digests.
         runs = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else None
-        metrics = {name: metric.about for name, metric in self.metrics.items()}
+        metrics = {name: metric.metadata for name, metric in self.metrics.items()}
         return plain(self) | {
             "study": self.study.digest,
             "metrics": metrics,

@@ -136,7 +136,7 @@ class Table:
     lost: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, results: Results) -> Table:
+    def from_results(cls, results: Results) -> Table:
         """Build a table from the results of a study."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
         tasks = {}
@@ -172,7 +172,7 @@ class Table:
                 lost[arm, seed] = f"{arm} diverged: {why}"
         is_tuned = results.study.tuning is not None and results.study.tuning.chosen
         trials = results.tuning_trials if is_tuned else None
-        tuning = cls.of(trials) if trials is not None else None
+        tuning = cls.from_results(trials) if trials is not None else None
         metrics, controls = tasks | results.metrics, tuple(results.controls)
         return cls(results, metrics, values, events, results.looks, controls, tuning, lost)
 

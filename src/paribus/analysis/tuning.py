@@ -79,17 +79,17 @@ class Tuned:
     points: tuple[Point, ...]
     chosen: dict[str, Candidate] = field(default_factory=dict)
 
-    def of(self, arm: str) -> list[Point]:
+    def points_of(self, arm: str) -> list[Point]:
         """Return the tuning scores of `arm`, ordered by candidate."""
         return [point for point in self.points if point.arm == arm]
 
     def best(self, arm: str) -> Point:
         """Return the tuning scores of the best candidate of `arm`."""
-        return next(point for point in self.of(arm) if point.chosen)
+        return next(point for point in self.points_of(arm) if point.chosen)
 
     def scores(self, arm: str) -> np.ndarray:
         """Return an arm's scores as an array [candidates, seeds]."""
-        return np.array([list(point.values.values()) for point in self.of(arm)])
+        return np.array([list(point.values.values()) for point in self.points_of(arm)])
 
     def losses(self, arm: str) -> np.ndarray:
         """Return an arm's scores as an array [candidates, seeds], negated if higher is better."""
@@ -224,7 +224,7 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
     Raises:
         ParibusError: if the trials belong to another tuning plan, or if a trial is unfinished.
     """
-    tuning, tuned = tuning_of(study), tuned_in(study, Table.of(results))
+    tuning, tuned = tuning_of(study), tuned_in(study, Table.from_results(results))
     return {
         "select": tuning.select,
         "better": tuned.metric.better,

@@ -58,13 +58,13 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
         print_stamped({"finished": [], "unfinished": []} | labels | jobs)
         return
     if results:
-        live = None if Queue.of(folder).is_over else read_progress(folder)
+        live = None if Queue.locate(folder).is_over else read_progress(folder)
         counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
         show(tables.trials(results, live), counts, tables.standing(results, home))
         if live:
             show(f"running: {live.summary()}")
     show(tables.jobs(job_states))
-    if failure := Queue.of(folder).failure():
+    if failure := Queue.locate(folder).failure():
         show_path(f"run failed: {failure['message']}")
 
 

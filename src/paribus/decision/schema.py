@@ -100,7 +100,7 @@ class Depends(Answer):
             significant; other labels are as for `Verdict`.
         of, than: arms whose mean effects are compared.
         why_not: why the arms cannot be compared, or "" if they can.
-        found: analysis of the interaction.
+        interacting: analysis of the interaction.
     """
 
     name: str
@@ -109,4 +109,4 @@ class Depends(Answer):
     of: tuple[str, ...]
     than: tuple[str, ...]
     why_not: str
-    found: Interacting = field(repr=False)
+    interacting: Interacting = field(repr=False)

@@ -58,7 +58,7 @@ class Verdicts(list[Verdict]):
             adjusted_p=interacting.holm_p,
             margin=interacting.margin,
             why_not=interacting.why_not,
-            found=interacting,
+            interacting=interacting,
         )
 
 

@@ -166,7 +166,7 @@ class Probe:
             title = f"{title}, {first}" if has_parts and rest else title
             how = "panels" if has_parts or rest else "trend"
             drawings = (Drawing(column, how, title, axis),)
-        return tuple(drawing.of(self.name) for drawing in drawings)
+        return tuple(drawing.prefixed(self.name) for drawing in drawings)
 
     def metric(self, first: str) -> Metric:
         """Return a description of the probe as a metric.

@@ -286,15 +286,15 @@ class _Builder:
         ]
 
     def _interaction(self, interaction: Depends) -> Row:
-        says, note = interaction.found.decided, why_no_interaction(self.verdicts, interaction)
+        says, note = interaction.interacting.decided, why_no_interaction(self.verdicts, interaction)
         if interaction.word == "SAME":
-            note = inside_text(self.analysis.study, interaction.found)
+            note = inside_text(self.analysis.study, interaction.interacting)
         change = ""
         if says:
             ends = (says.interval.low, says.interval.high)
-            change = interaction.found.declared.delta_text(says.mean, *ends)
+            change = interaction.interacting.declared.delta_text(says.mean, *ends)
         change = f"{change}  {self._n(interaction.n)}".strip()
-        tests = _deciding(interaction.word, interaction.found)
+        tests = _deciding(interaction.word, interaction.interacting)
         return Row(interaction.title, interaction.word, change, tests, note)
 
     def secondary(self) -> list[Block]:

@@ -341,7 +341,7 @@ def tuning_table(analysis: Analysis) -> Table:
                 "best tried": values_text(tuned.values_of(best)),
                 "judged at": values_text(tuned.chosen[arm]),
                 "mean": metric.value_text(best.mean),
-                "diverged": str(sum(point.n_diverged for point in tuned.of(arm))),
+                "diverged": str(sum(point.n_diverged for point in tuned.points_of(arm))),
                 "open": "; ".join(tuning_texts(tuned, arm)),
             }
         )

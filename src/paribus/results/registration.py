@@ -69,7 +69,7 @@ def registration(
     return {
         **from_study(study, tasks),
         WORDS: words_of(study),
-        "metrics": {name: metric.about for name, metric in metrics.items()},
+        "metrics": {name: metric.metadata for name, metric in metrics.items()},
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         **measuring_record(study),

@@ -180,7 +180,7 @@ def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
     """Run the next interim analysis if its trials are finished, and return whether it ran."""
     if not looks_left(study, read_looks(folder)):
         return False
-    entry = analysis.next_look(analysis.Table.of(load_results(folder.path)))
+    entry = analysis.next_look(analysis.Table.from_results(load_results(folder.path)))
     if entry is None:
         return False
     append_look(folder, entry | {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")})

@@ -165,7 +165,7 @@ class Tracker:
 
 def read_progress(results: Path) -> Progress | None:
     """Read the progress of the run in a results folder, or return None if no run is active."""
-    tracker = Tracker(Queue.of(results))
+    tracker = Tracker(Queue.locate(results))
     for _ in tracker.update():
         pass
     return tracker.progress

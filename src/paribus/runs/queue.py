@@ -110,7 +110,7 @@ class Queue:
     path: Path
 
     @classmethod
-    def of(cls, results: Path) -> Queue:
+    def locate(cls, results: Path) -> Queue:
         """Return the queue of a results folder."""
         return cls(results.absolute() / ".run")
 

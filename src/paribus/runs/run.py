@@ -185,7 +185,7 @@ def _follow(
 ) -> None:
     """Start a run's workers, or join running workers, and monitor them until the run ends."""
     require_trust(study)
-    queue = Queue.of(folder.path)
+    queue = Queue.locate(folder.path)
     _join_or_open(queue, _order(study, folder, options, backend), folder)
     try:
         if study.trainer == STACKED:

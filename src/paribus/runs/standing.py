@@ -20,7 +20,7 @@ WAIT_SECONDS = 90.0  # for a command whose workers write checkpoints
 
 def is_active(results: Path) -> bool:
     """Return whether a results folder has an active run, as jobs or as a command."""
-    queue = Queue.of(results)
+    queue = Queue.locate(results)
     if queue.is_over:
         return False
     if read_submissions(queue):
@@ -34,7 +34,7 @@ def job_states(results: Path) -> list[JobState]:
 
     Raises ParibusError if the scheduler does not answer.
     """
-    queue = Queue.of(results)
+    queue = Queue.locate(results)
     submissions = read_submissions(queue)
     states = _recorded_backend(queue).states(list(submissions)) if submissions else {}
     tasks: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ def cancel(results: Path) -> str:
     """
     if not results.is_dir():
         raise ParibusError(f"{results} does not exist; choose a results folder", code="missing")
-    queue = Queue.of(results)
+    queue = Queue.locate(results)
     if submissions := read_submissions(queue):
         backend = _recorded_backend(queue)
         states = backend.states(list(submissions))

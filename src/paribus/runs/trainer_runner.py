@@ -192,7 +192,7 @@ def content_of(
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": study.setting_records[folder.arm],
-        "metrics": {name: metric.about for name, metric in metrics_of(declaration).items()},
+        "metrics": {name: metric.metadata for name, metric in metrics_of(declaration).items()},
         "drawings": [],
         "own_modules": {},
         "controls": dict(record.controls),

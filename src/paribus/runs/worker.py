@@ -273,7 +273,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     queue = Queue(options.folder)
     if not queue.exists:
-        queue = Queue.of(options.folder)
+        queue = Queue.locate(options.folder)
     if not queue.exists:
         print(
             f"{options.folder} contains no active run: the run has ended, or {platform.node()} "
@@ -284,7 +284,7 @@ def main(arguments: list[str]) -> int:
     order = queue.read_order()
     if options.token and order.token != options.token:
         return 0  # of a run that is over
-    if order.stages and queue.path.resolve() != Queue.of(Path(order.results)).path.resolve():
+    if order.stages and queue.path.resolve() != Queue.locate(Path(order.results)).path.resolve():
         print(
             f"{options.folder} was moved or copied from {order.results}; run `paribus run` with "
             f"--results {options.folder}",

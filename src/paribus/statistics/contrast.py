@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, DESCRIPTIVE_BELOW, POWER, RESAMPLES, Interval, checked_scores
+from .conventions import ALPHA, DESCRIPTIVE_BELOW, POWER, RESAMPLES, Interval
 from .crossed import crossed_bootstrap, crossed_components
 from .looks import OneLook
 from .power import noncentral_t_cdf, root
@@ -273,7 +273,7 @@ def unpaired_contrast(
         resolution: see `paired_contrast`.
         asked: margin, alpha, family and power, as in `decided`.
     """
-    arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
+    arms = np.asarray(baseline, float), np.asarray(treatment, float)
     test = welch(*arms, resolution=resolution)
     (n_a, n_b), sds = (arm.size for arm in arms), [arm_summary(arm)[1] for arm in arms]
     df = n_a + n_b - 2

@@ -14,8 +14,8 @@ from paribus.rng import stream
 
 SEQ_LEN = 16
 TEXT = "abcdefgh ?\n"
-TOKENIZER = CharacterTokenizer.of(TEXT)
-WITH_END = CharacterTokenizer.of(TEXT, ends=True)
+TOKENIZER = CharacterTokenizer.from_text(TEXT)
+WITH_END = CharacterTokenizer.from_text(TEXT, ends=True)
 
 
 def request(*arguments: Any, kind: Any = "loglikelihood") -> Instance:
@@ -76,5 +76,5 @@ def test_a_long_choice_is_read_window_by_window(model):
 def test_unknown_characters_are_replaced_or_left_out(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     assert lm.loglikelihood([request("aä", "éb")]) == lm.loglikelihood([request("a?", "?b")])
-    lm = ParibusLM(model, CharacterTokenizer.of("ab"), SEQ_LEN)
+    lm = ParibusLM(model, CharacterTokenizer.from_text("ab"), SEQ_LEN)
     assert lm.loglikelihood([request("aä", "éb")]) == lm.loglikelihood([request("a", "b")])

@@ -176,7 +176,7 @@ def test_solved_examples(prompts, shortest, bpe, hub):
 
 
 def test_a_short_window_of_characters_leaves_nothing_out(hub):
-    tokenizer = CharacterTokenizer.of("abcdefghijklmnopqrstuvwxyz .?,:\nT", ends=True)
+    tokenizer = CharacterTokenizer.from_text("abcdefghijklmnopqrstuvwxyz .?,:\nT", ends=True)
     model = Uniform(tokenizer.vocab_size)
     results = evaluate_standard(model, tokenizer, 16, data_folder=hub)
     assert len(results.items) == 2 * 6 + 3

@@ -150,7 +150,7 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
     required end-of-document token.
     """
     if data.tokenizer == "character":
-        return CharacterTokenizer.of(characters, ends)
+        return CharacterTokenizer.from_text(characters, ends)
     built_in = BUILT_IN / f"{data.tokenizer}.json"
     tokenizer = BpeTokenizer.read(
         built_in if data.tokenizer_file is None else folder / data.tokenizer
@@ -201,7 +201,7 @@ class CharacterTokenizer(Tokenizer):
     characters: str
 
     @classmethod
-    def of(cls, text: str, ends: bool = False) -> CharacterTokenizer:
+    def from_text(cls, text: str, ends: bool = False) -> CharacterTokenizer:
         """Build a tokenizer for the characters in `text`.
 
         With `ends`, the vocabulary includes an end-of-document token.

@@ -51,7 +51,7 @@ class Division:
     ends: np.ndarray
 
     @classmethod
-    def of(cls, tokens: Tokens, seq_len: int, end: int | None) -> Division:
+    def divide(cls, tokens: Tokens, seq_len: int, end: int | None) -> Division:
         """Divide a text into blocks.
 
         Args:

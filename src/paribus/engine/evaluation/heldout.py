@@ -80,7 +80,7 @@ def evaluate_on(
             no rows, so that a faulty measure does not waste a trained model.
     """
     tokenizer = dataset.tokenizer
-    division = Division.of(tokens, seq_len, tokenizer.end_of_document)
+    division = Division.divide(tokens, seq_len, tokenizer.end_of_document)
     totals = np.zeros((len(SUMS), division.n_blocks))
     sums: dict[Measure, Any] = dict.fromkeys((*all_measures(), *own), 0.0)
     of_token = {

@@ -31,7 +31,7 @@ def build_model(
     """
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(constructor_seed)
-        return GPT(ModelConfig.of(setting, vocab_size, folder))
+        return GPT(ModelConfig.from_setting(setting, vocab_size, folder))
 
 
 @torch.no_grad()

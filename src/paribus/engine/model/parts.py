@@ -54,7 +54,7 @@ class ModelConfig(Model):
     """Study folder, against which import paths of custom modules are resolved."""
 
     @classmethod
-    def of(cls, setting: Setting, vocab_size: int, folder: Path | None = None) -> Self:
+    def from_setting(cls, setting: Setting, vocab_size: int, folder: Path | None = None) -> Self:
         """Create a model configuration from a setting.
 
         Args:

@@ -3,7 +3,7 @@
 Both return the same results up to rounding.
 
 Axes: B batch, H heads, T positions, S visible positions, K channels per head, D input and M output
-channels; for AdamW, R replicas, N parameters.
+channels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from torch import Tensor
 from torch._C._functorch import is_batchedtensor
 
 from paribus.engine.ops.kernels import causal_attention, linear_maps, rowwise
-from paribus.engine.ops.kernels.calling import can_read, product_dtype
+from paribus.engine.ops.kernels.calling import product_dtype
+
+adamw_step = rowwise.adamw_step
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -144,23 +146,3 @@ class _SetDeterministic(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         torch.use_deterministic_algorithms(True, warn_only=ctx.warn_only)
         return grad, None
-
-
-def adamw_step(
-    rows_RN: tuple[Tensor, ...], rates_R1: Tensor, t: Tensor, betas: tuple[float, float], eps: float
-) -> bool:
-    """Perform the update of `optimizers.adamw` in place if the compiled kernel supports the rows.
-
-    Returns whether it does.
-
-    Args:
-        rows_RN: weights, gradients, first moments and second moments.
-        rates_R1: learning rates.
-        t: 0-based step index, int64 [].
-        betas: decay rates of the moments.
-        eps: term added to the denominator.
-    """
-    if not can_read(*rows_RN):
-        return False
-    rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
-    return True

@@ -107,6 +107,7 @@ class Suite(Record):
         tasks: tasks, keyed by name.
         left_out: {name of an excluded task: reason}.
         delimiter: text between few-shot examples.
+        rows: items and few-shot examples of each task, keyed by split ("test" or "examples").
     """
 
     folder: Path
@@ -114,6 +115,7 @@ class Suite(Record):
     tasks: dict[Annotated[str, Field(pattern=NAME)], WrittenTask]
     left_out: dict[str, str]
     delimiter: str
+    rows: dict[str, dict[str, list[Row]]] = Field(default_factory=dict, repr=False)
 
     def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
         """Return the named tasks, by default all, in sorted order.
@@ -132,29 +134,6 @@ class Suite(Record):
                 known = nearest(name, {*self.tasks, *self.left_out})
                 raise ParibusError(f"unknown task '{name}'; {known}{own}", code="unknown")
         return {name: t for name, t in self.tasks.items() if names is None or name in names}
-
-    def rows(self, name: str) -> dict[str, list[Row]]:
-        """Return a task's items and few-shot examples, keyed by split ("test" or "examples").
-
-        Raises ParibusError if a file is missing, was changed, or contains an invalid item.
-        """
-        rows: dict[str, list[Row]] = {}
-        for split, file in _files(name).items():
-            path = self.folder / file
-            problem = (
-                f"{path} is missing or differs from its digest in suite.json; restore the file, or "
-                "re-create the suite"
-            )
-            content = read_bytes(path, RECORD_BYTES, missing=problem)
-            if _digest(content) != self.tasks[name].files.get(file):
-                raise ParibusError(problem, code="changed")
-            lines = [as_model(Line, parse_json(x, str(path)), path) for x in content.splitlines()]
-            if any(line.answer >= len(line.choices) for line in lines):
-                raise ParibusError(
-                    f"{path} has an answer that is not the index of a choice; re-create the suite"
-                )
-            rows[split] = [line.model_dump() for line in lines]
-        return rows
 
 
 def write_suite(
@@ -182,7 +161,7 @@ def write_suite(
 
     Raises ParibusError if a custom task is excluded.
     """
-    held_out = HeldOut.of(dataset)
+    held_out = HeldOut.decode(dataset)
     of_examples, of_items = held_out.divide()
     delimiter = "\n" if any("\n" in text for text in held_out.documents) else " "
     readers = [(dataset.tokenizer.encode, window), *readers]
@@ -308,9 +287,32 @@ def read_suite(folder: Path) -> Suite:
     if isinstance(record, dict):
         record |= {"folder": folder, "digest": _digest(content)}
     suite = as_model(Suite, record, path)
-    for name in suite.tasks:
-        suite.rows(name)
-    return suite
+    rows = {name: _read_rows(suite, name) for name in suite.tasks}
+    return suite.model_copy(update={"rows": rows})
+
+
+def _read_rows(suite: Suite, name: str) -> dict[str, list[Row]]:
+    """Return a task's items and few-shot examples, keyed by split.
+
+    Raises ParibusError if a file is missing, was changed, or contains an invalid item.
+    """
+    rows: dict[str, list[Row]] = {}
+    for split, file in _files(name).items():
+        path = suite.folder / file
+        problem = (
+            f"{path} is missing or differs from its digest in suite.json; restore the file, or "
+            "re-create the suite"
+        )
+        content = read_bytes(path, RECORD_BYTES, missing=problem)
+        if _digest(content) != suite.tasks[name].files.get(file):
+            raise ParibusError(problem, code="changed")
+        lines = [as_model(Line, parse_json(x, str(path)), path) for x in content.splitlines()]
+        if any(line.answer >= len(line.choices) for line in lines):
+            raise ParibusError(
+                f"{path} has an answer that is not the index of a choice; re-create the suite"
+            )
+        rows[split] = [line.model_dump() for line in lines]
+    return rows
 
 
 def _files(name: str) -> dict[str, str]:

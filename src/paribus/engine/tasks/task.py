@@ -54,7 +54,7 @@ class HeldOut:
     words: frozenset[str]
 
     @classmethod
-    def of(cls, dataset: Dataset) -> HeldOut:
+    def decode(cls, dataset: Dataset) -> HeldOut:
         """Decode the first MOST_TOKENS tokens of the validation split into documents."""
         tokenizer = dataset.tokenizer
         documents = tuple(tokenizer.documents(dataset.validation[:MOST_TOKENS]))

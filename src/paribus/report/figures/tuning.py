@@ -73,7 +73,7 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
 
 def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Row]:
     rows: list[Row] = []
-    for point in tuned.of(arm):
+    for point in tuned.points_of(arm):
         values = dict(tuned.values_of(point))
         head = {"arm": analysis.study.called[arm]}
         head |= {"at": values.pop(key), "part": values_text(values) if values else ""}

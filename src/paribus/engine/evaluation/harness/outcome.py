@@ -139,7 +139,7 @@ class TaskResults:
         return headline
 
     @property
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Versions and digests of tasks and prompts, as stored in a trial's record."""
         prompts = "".join(self.items["prompt_sha256"].to_pylist())
         return {

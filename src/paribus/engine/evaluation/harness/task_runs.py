@@ -195,7 +195,7 @@ def _harness_task(suite: Suite, name: str) -> Any:
         import datasets
         from lm_eval.api.task import ConfigurableTask
 
-        rows = suite.rows(name).items()
+        rows = suite.rows[name].items()
         splits = {split: datasets.Dataset.from_list(of_split) for split, of_split in rows}
         keys = configuration(name, suite.tasks[name].version, suite.delimiter)
         keys |= {"task": name, "custom_dataset": lambda **_: splits}

@@ -119,7 +119,7 @@ class Measure(Decorated):
     @property
     def drawn(self) -> tuple[Drawing, ...]:
         """Figures of the measure, with full column names."""
-        return tuple(drawing.of(self.name) for drawing in self.drawings)
+        return tuple(drawing.prefixed(self.name) for drawing in self.drawings)
 
     @property
     def metric(self) -> Metric:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,7 @@ def answer_request(
     outcome = run_tasks(model, dataset.tokenizer, seq_len, asked, request["shots"])
     folder = TrialFolder(Path(arguments["out"]), arm, seed)
     write_tasks(folder, outcome)
-    folder.write_json("about.json", outcome.about)
+    folder.write_json("about.json", outcome.metadata)
     folder.finish(ANSWERS)
 
 
@@ -293,8 +294,8 @@ def record(
             "setting": setting.model_dump(mode="json"),
             "own_modules": own_digests(setting, study.folder),
             **measuring_record(study),
-            "metrics": {name: metric.about for name, metric in metrics.items()},
-            "drawings": [drawing.about for drawing in _drawings(study, trainer, heldout)],
+            "metrics": {name: metric.metadata for name, metric in metrics.items()},
+            "drawings": [asdict(drawing) for drawing in _drawings(study, trainer, heldout)],
             "probes": {probe.name: {"every": probe.every} for probe in trainer.probes},
             "data": dataset.record,
             "blocks": heldout.division.record,
@@ -303,7 +304,7 @@ def record(
             "tokens": setting.tokens_before(state.t),
             "flops": {} if flops is None else {"per_token": flops},
             "batch_digest": state.batch_digest,
-            "tasks": tasks.about if tasks else {},
+            "tasks": tasks.metadata if tasks else {},
             "causality": causality,
             "consumed": consumption(
                 dataset,

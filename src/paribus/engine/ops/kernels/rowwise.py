@@ -36,13 +36,26 @@ def supports_activation(*tensors: Tensor) -> bool:
 
 def adamw_step(
     rows_RN: tuple[Tensor, ...], rates_R1: Tensor, t: Tensor, betas: tuple[float, float], eps: float
-) -> None:
-    """Perform an AdamW update in place; see `functional.adamw_step`."""
+) -> bool:
+    """Perform the update of `optimizers.adamw` in place if the compiled kernel supports the rows.
+
+    Returns whether it does.
+
+    Args:
+        rows_RN: weights, gradients, first moments and second moments.
+        rates_R1: learning rates.
+        t: 0-based step index, int64 [].
+        betas: decay rates of the moments.
+        eps: term added to the denominator.
+    """
+    if not can_read(*rows_RN):
+        return False
     pointers = int64s(*(x.data_ptr() for x in rows_RN))
     strides = int64s(*(x.stride(0) for x in rows_RN))
     rates_R = rates_R1.expand(len(rows_RN[0]), 1).contiguous()
     times = (rates_R.data_ptr(), t.data_ptr(), (c_double * 2)(*betas), eps)
     kernels().adamw_step(pointers, strides, *times, *rows_RN[0].shape)
+    return True
 
 
 def norm_forward(

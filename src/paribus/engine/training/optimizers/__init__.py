@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from paribus.engine.model import ParameterUse
@@ -120,14 +119,6 @@ optimizer = Optimizer
 
 def _is_slot(slot: object) -> bool:
     return isinstance(slot, str) and slot.isidentifier() and slot not in RESERVED
-
-
-def correction(beta: float, t: Tensor) -> Tensor:
-    """Return the bias-correction divisor 1 - beta^(t + 1), float32.
-
-    It is computed in float64 to avoid cancellation in the first steps.
-    """
-    return (1 - torch.pow(beta, t.double() + 1)).float()
 
 
 def find_optimizer(name: str, key: str, folder: Path | None) -> Optimizer:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from paribus.engine.ops.functional import adamw_step
-from paribus.engine.training.optimizers import Update, correction, optimizer
+from paribus.engine.training.optimizers import Update, optimizer
 from paribus.study.choices import Options
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -30,6 +32,14 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     """Return the bias-correction divisors of both moments at step t, 1 - beta^(t + 1)."""
     beta1, beta2 = options.betas
     return {"exp_avg": 1 - beta1 ** (t + 1), "exp_avg_sq": 1 - beta2 ** (t + 1)}
+
+
+def correction(beta: float, t: Tensor) -> Tensor:
+    """Return the bias-correction divisor 1 - beta^(t + 1), float32.
+
+    It is computed in float64 to avoid cancellation in the first steps.
+    """
+    return (1 - torch.pow(beta, t.double() + 1)).float()
 
 
 @optimizer(

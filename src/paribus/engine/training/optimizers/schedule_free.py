@@ -13,14 +13,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from paribus.engine.training.optimizers import (
-    Slots,
-    Update,
-    correction,
-    like_parameter,
-    optimizer,
-)
-from paribus.engine.training.optimizers.adamw import Beta
+from paribus.engine.training.optimizers import Slots, Update, like_parameter, optimizer
+from paribus.engine.training.optimizers.adamw import Beta, correction
 from paribus.study.choices import Options
 
 OpenBeta = Annotated[float, Field(gt=0, lt=1)]

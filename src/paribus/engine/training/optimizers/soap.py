@@ -20,11 +20,10 @@ from paribus.engine.training.optimizers import (
     Shape,
     Slots,
     Update,
-    correction,
     like_parameter,
     optimizer,
 )
-from paribus.engine.training.optimizers.adamw import Beta
+from paribus.engine.training.optimizers.adamw import Beta, correction
 from paribus.study.choices import Options
 
 
