@@ -365,7 +365,10 @@ def test_what_is_not_stated_is_asked_with_the_command(tmp_path):
 
 def test_one_arm_is_compared_with_a_bar(tmp_path):
     values = [3.2774, 3.2801, 3.2779, 3.2768, 3.2782, 3.2776]
-    lines = [f"step:0/10 val_loss:10.8 \nstep:10/10 val_loss:{value} \n" for value in values]
+    lines = [
+        f"step:0/10 val_loss:10.8 \nstep:1/10 val_loss:9 \nstep:10/10 val_loss:{value} \n"
+        for value in values
+    ]
     (tmp_path / "log.txt").write_text("".join(lines))
     command = ["judge", tmp_path / "log.txt", "--bar"]
     code, out, _ = verb(*command, "3.28", "--json")
@@ -377,7 +380,12 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
     assert (against["word"], against["n"], against["passed"]) == ("BETTER", 6, 5)
     assert json.loads(verb(*command, "5", "--json", "--at-step", "0")[1])["bar"]["mean"] == 10.8
     card = verb(*command, "3.28")[1]
-    assert "6 runs" in card and "fewer than" not in card
+    assert "6 runs" in card and "Fewer than" not in card and "n = 6" in card
+    (tmp_path / "copy.txt").write_text("".join(lines))
+    (tmp_path / "bad.jsonl").write_text("{")
+    files = [tmp_path / name for name in ("log.txt", "copy.txt", "bad.jsonl")]
+    card = verb("judge", *files, "--bar", "3.28", "--markdown")[1]
+    assert "**BETTER**" in card and "n = 6" in card and "6 copies" in card and "bad.jsonl" in card
     assert verb(*command, "3.279", "--exit-verdict")[0] == 13
     (tmp_path / "log.txt").write_text("".join(lines[:4]))
     assert " p " not in verb(*command, "3.28")[1]

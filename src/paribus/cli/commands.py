@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.types import PositiveInt
@@ -40,7 +40,7 @@ from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from paribus.engine.cost import Cost
-    from paribus.report.model import Report
+    from paribus.report.model import Card, Report
     from paribus.results import Results
     from paribus.study import Study
 
@@ -326,20 +326,26 @@ def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:
     """Print the summary or verdict.json, and return the exit code."""
     from paribus.decision import WORDS, exit_code
     from paribus.report.record import verdict_record
-    from paribus.report.render import card_markdown, card_text
-    from paribus.schema import stamped
 
     if answer.verbose:
         from paribus.cli import tables
 
         show(*tables.in_full(report.verdicts))
-    if answer.json:
-        print_json(stamped(verdict_record(report)))
-    elif answer.markdown:
-        print(card_markdown(report), end="")
-    else:
-        console.print(card_text(report, verbose=answer.verbose), soft_wrap=True)
+    give_card(report, verdict_record(report), answer)
     for line in written:
         show_path(line)
     code = exit_code(verdict.word for verdict in report.verdicts)
     return code if answer.exit_verdict or code == WORDS["INVALID"] else 0
+
+
+def give_card(card: Card, record: dict[str, Any], answer: Answer) -> None:
+    """Print a card, or its record as JSON."""
+    from paribus.report.render import card_markdown, card_text
+    from paribus.schema import stamped
+
+    if answer.json:
+        print_json(stamped(record))
+    elif answer.markdown:
+        print(card_markdown(card), end="")
+    else:
+        console.print(card_text(card, verbose=answer.verbose), soft_wrap=True)

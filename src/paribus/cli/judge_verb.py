@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.markup import escape
 
-from paribus.cli.options import PLAIN, Answer, print_json, show, show_path
+from paribus.cli.options import PLAIN, Answer, show, show_path
 from paribus.errors import ParibusError, one_line
 from paribus.numbers import some
 
@@ -105,23 +106,22 @@ def judge(
         return _give(records, page, answer)
     if not paths:
         raise ParibusError("no runs to judge; pass files, such as runs.csv, or --study")
+    if files := [path for path in paths if path.endswith(".toml")]:
+        raise ParibusError(f"{files[0]} is a study file, not runs; pass --study {files[0]}")
     from paribus.readers.judge import make_study
     from paribus.trainers.runs import judge_against_bar, judged
 
     options: dict[str, Any] = vars(selection) | {"where": selection.where or []}
     if bar is not None:
         unused = {"page": page, "results": results, "margin": margin, "baseline": baseline}
-        unused |= {"target": target, "markdown": answer.markdown}
-        _require_unset("cannot be combined with --bar", **unused)
+        _require_unset("cannot be combined with --bar", **unused, target=target)
+        from paribus.cli.commands import give_card
         from paribus.decision import WORDS
-        from paribus.schema import stamped
+        from paribus.report.bar import bar_card
 
         side = better[0] if better else None
-        against, lines = judge_against_bar(paths, scores, bar, better=side, alpha=alpha, **options)
-        if answer.json:
-            print_json(stamped({"bar": against}))
-        else:
-            show(*map(escape, lines))
+        against, record = judge_against_bar(paths, scores, bar, better=side, alpha=alpha, **options)
+        give_card(bar_card(against, record), {"bar": against}, answer)
         return WORDS[against["word"]] if answer.exit_verdict else 0
     built, reading, chosen = make_study(
         paths,
@@ -143,7 +143,8 @@ def judge(
             if fact.conclusion not in ("equal", "varies"):
                 show_path(f"{fact.name}: {fact.conclusion} ({fact.kind}): {own}")
     with judged(built, reading, chosen, results) as records:
-        return _give(records, page, answer)
+        ways = f"records: {results}; for the page and the PDF: paribus report {results}"
+        return _give(records, page, answer, [ways] if results else [])
 
 
 def _require_page(path: Path) -> None:
@@ -168,11 +169,11 @@ def _require_unset(why: str, **options: object) -> None:
         raise ParibusError(f"{' and '.join(stated)} {why}; remove {' and '.join(stated)}")
 
 
-def _give(results: Results, page: Path | None, answer: Answer) -> int:
+def _give(results: Results, page: Path | None, answer: Answer, written: Sequence[str] = ()) -> int:
     """Analyse results, write the page, print the summary, and return the exit code."""
     from paribus.cli.commands import analysed, give
 
-    report, written = analysed(results), list[str]()
+    report, written = analysed(results), list(written)
     if page is not None:
         from paribus.files import write_bytes
         from paribus.report.page import render

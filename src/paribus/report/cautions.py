@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from paribus import numbers
@@ -23,6 +24,7 @@ from paribus.decision.verdict import is_of_text
 from paribus.errors import one_line
 from paribus.report.cells import TESTS, change_text, key_text, tuning_texts
 from paribus.report.sentences import filled, join, sentence
+from paribus.results.records import RunsRecord
 from paribus.statistics import DESCRIPTIVE_BELOW, skewness
 from paribus.study import Candidate, Study, values_text
 
@@ -332,6 +334,19 @@ CAUTIONS = tuple(
     Kind(**row | {"condition": globals()[f"_{row['condition']}"]})
     for row in tomllib.loads(_FILE.read_text(encoding="utf-8"))["cautions"]
 )
+
+
+def cautions_of_runs(runs: RunsRecord) -> list[Caution]:
+    """Return the cautions about the files of finished runs, most severe first."""
+    context: Any = SimpleNamespace(analysis=SimpleNamespace(runs=runs))
+    conditions = (_unequal, _refused, _notes, _copies, _skipped)
+    cautions = [
+        Caution(kind.code, kind.severity, one_line(filled(kind.text, values)))
+        for kind in CAUTIONS
+        if kind.condition in conditions
+        for values in kind.condition(context)
+    ]
+    return sorted(cautions, key=lambda caution: -caution.severity)
 
 
 def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:

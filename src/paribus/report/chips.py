@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paribus.analysis import Analysis
+from paribus.errors import one_line
 from paribus.report.sentences import sentence
+from paribus.results.records import RunsRecord
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,7 @@ def chips_of(analysis: Analysis) -> Iterator[Chip]:
     n_held = states["held"] + states["declared"]
     if runs:
         yield _chip("unrecorded", "controls", "open")
-        if runs.refused:
-            yield _chip("refused", "trials", "open", len(runs.refused), runs.files)
-        if runs.copies:
-            yield _chip("copies", "trials", "open", runs.copies)
+        yield from chips_of_runs(runs)
     elif states:
         style = "bad" if states["broken"] else "good" if n_held == states.total() else "open"
         yield _chip("controls", "controls", style, n_held, states.total())
@@ -56,6 +55,15 @@ def chips_of(analysis: Analysis) -> Iterator[Chip]:
         stable = sum(not (event.diverged or event.spiked) for event in events)
         style = "good" if stable == len(events) else "open"
         yield _chip("stable", "stability", style, stable, len(events))
+
+
+def chips_of_runs(runs: RunsRecord) -> Iterator[Chip]:
+    """Yield badges that count files that could not be read, and copies."""
+    if runs.refused:
+        names = [one_line(path) for path, _ in runs.refused]
+        yield _chip("refused", "trials", "open", len(names), runs.files, names)
+    if runs.copies:
+        yield _chip("copies", "trials", "open", runs.copies)
 
 
 def _chip(

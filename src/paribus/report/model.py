@@ -104,8 +104,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Report:
-    """Report of a study: question, results and verdicts.
+class Card:
+    """Summary of a report: question, results and cautions.
 
     Attributes:
         question: question of the study, prefixed with `Exploratory: ` if nothing was registered.
@@ -115,10 +115,8 @@ class Report:
         action: decision of the registered rule, or "" if it decides nothing.
         overruled: why the rule does not adopt an arm that is BETTER, or "".
         cautions: unique cautions of all verdicts, most severe first.
-        cautions_of: cautions of each verdict, in the order of `verdicts`.
         missing: sentence listing the missing trials of an unfinished study, or "".
         chips: summary badges with counts of trials, controls and stable trials.
-        hypotheses: hypotheses of the study, each with the verdicts for and against it.
     """
 
     question: str
@@ -128,11 +126,8 @@ class Report:
     action: str
     overruled: str
     cautions: tuple[Caution, ...]
-    cautions_of: tuple[tuple[Caution, ...], ...]
     missing: str
     chips: tuple[Chip, ...]
-    hypotheses: tuple[Judgement, ...]
-    verdicts: Verdicts
 
     @property
     def facts(self) -> list[str]:
@@ -143,6 +138,20 @@ class Report:
     def gravest(self) -> Caution | None:
         """Most severe caution, or None if there are no cautions."""
         return self.cautions[0] if self.cautions else None
+
+
+@dataclass(frozen=True)
+class Report(Card):
+    """Report of a study: its card and verdicts.
+
+    Attributes:
+        cautions_of: cautions of each verdict, in the order of `verdicts`.
+        hypotheses: hypotheses of the study, each with the verdicts for and against it.
+    """
+
+    cautions_of: tuple[tuple[Caution, ...], ...]
+    hypotheses: tuple[Judgement, ...]
+    verdicts: Verdicts
 
 
 def build_report(verdicts: Verdicts) -> Report:

@@ -11,7 +11,7 @@ import jinja2
 from rich.cells import cell_len
 from rich.markup import escape
 
-from paribus.report.model import Block, Report, Row
+from paribus.report.model import Block, Card, Row
 from paribus.report.sentences import join
 
 WIDTH = 80  # columns of the card
@@ -42,7 +42,7 @@ def fill(template: str, **values: Any) -> str:
     return _environment(is_html).get_template(template).render(**values)
 
 
-def card_text(report: Report, *, verbose: bool = False) -> str:
+def card_text(report: Card, *, verbose: bool = False) -> str:
     """Render the card (the summary of a report) for an 80-column terminal, as rich markup."""
     n_rows = sum(len(block.rows) for block in report.blocks)
     word = max((len(row.word) for block in report.blocks for row in block.rows), default=0)
@@ -76,7 +76,7 @@ def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
     return line, "", row.note
 
 
-def card_markdown(report: Report) -> str:
+def card_markdown(report: Card) -> str:
     """Render the card (the summary of a report) as Markdown, such as for a pull request."""
     return re.sub(r"\n{3,}", "\n\n", fill("card.md", report=report)).strip() + "\n"
 

@@ -21,12 +21,11 @@ from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.ledger import unrecorded
-from paribus.numbers import fixed, level, p_value, plural
+from paribus.numbers import plural
 from paribus.readers.judge import (
     Better,
     Selection,
     default_score,
-    digits_of,
     direction,
     group_by_arm,
     make_study,
@@ -156,17 +155,25 @@ class Runs:
             early = [path for path in files if os.stat(path).st_mtime < moment]
             text = f"{plural(len(early), 'file')} older than the registration, such as"
             exploratory = f"{text} {early[0]}" if early else ""
-        return RunsRecord(
+        return _runs_record(
+            reading,
+            selection,
+            excluded=self.excluded,
             exploratory=(before.exploratory if before else "") or exploratory,
             sha256=self.digests() if is_kept else {},
-            files=reading.files,
-            excluded=self.excluded,
-            refused=[list(pair) for pair in reading.refused],
-            skipped=[[path, why] for path, why in reading.skipped if not why.startswith(PART)],
-            copies=len(reading.copies),
-            copy_of=list(reading.copies[0]) if reading.copies else [],
-            notes=list(map(list, [*reading.notes, *selection.findings])),
         )
+
+
+def _runs_record(reading: Reading, selection: Selection, **known: Any) -> RunsRecord:
+    return RunsRecord(
+        files=reading.files,
+        refused=[list(pair) for pair in reading.refused],
+        skipped=[[path, why] for path, why in reading.skipped if not why.startswith(PART)],
+        copies=len(reading.copies),
+        copy_of=list(reading.copies[0]) if reading.copies else [],
+        notes=list(map(list, [*reading.notes, *selection.findings])),
+        **known,
+    )
 
 
 def scores_of(study: Study) -> list[str]:
@@ -410,10 +417,10 @@ def judge_against_bar(
     better: Better | None,
     alpha: float,
     **options: Any,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], RunsRecord]:
     """Compare the runs of a single arm with the value `bar`, by Student's one-sample t test.
 
-    Returns the comparison and the lines of its card. `make_study` explains the options.
+    Returns the comparison, and the record of the files. `make_study` explains the options.
 
     `n` counts the runs with a finite score. The others diverged, and rule out BETTER. The SD and
     the interval need at least two finite scores, and p needs five. Raises ParibusError if there are
@@ -449,20 +456,9 @@ def judge_against_bar(
         is_shown = p <= alpha and not (is_better and lost)
         word = ("BETTER" if is_better else "WORSE") if is_shown else "UNRESOLVED"
     passed = int((finite > bar if side == "higher" else finite < bar).sum())
-    digits = digits_of([sd]) + 1
-    span = f" [{fixed(low, digits)}, {fixed(high, digits)}], SD {fixed(sd, digits)}" * (n > 1)
-    diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
-    lines = [
-        f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
-        f"  {score}, {side} is better",
-        f"  {word}  {fixed(mean, digits)}{span}, n {n}"
-        + ("" if p is None else f", p {p_value(p)}"),
-        f"The mean with its {level(alpha)} interval"
-        + ("." if n >= DESCRIPTIVE_BELOW else "; fewer than five runs are not tested."),
-        f"{passed} of {plural(len(runs), 'run')} passed the bar{diverged}.",
-    ]
-    if failed := selection.excluded.get(arm):
-        lines.append(f"Failed runs are excluded: {failed} of {plural(failed + len(runs), 'run')}.")
-    against = {"score": score, "bar": bar, "better": side, "word": word, "n": n, "passed": passed}
+    against = {"arm": arm, "score": score, "bar": bar, "better": side, "word": word, "n": n}
     against |= {"mean": mean, "sd": sd if n > 1 else None, "low": low, "high": high, "p": p}
-    return against | {"diverged": lost}, lines + [text for _, text in selection.findings]
+    against |= {"alpha": alpha, "passed": passed, "diverged": lost}
+    against |= {"excluded": selection.excluded.get(arm, 0), "copies": len(reading.copies)}
+    against["refused"] = len(reading.refused)
+    return against, _runs_record(reading, selection, excluded=selection.excluded)

@@ -146,7 +146,8 @@ def _scores(results: Results, checked: list[str]) -> Iterator[str]:
     is_stacked = results.study.trainer == STACKED
     parts = "evaluation.parquet" if is_stacked else records_of(results.study).blocks
     trials = [trial for trial in results.finished if is_regular(trial.path / parts)]
-    checked.append(f"scores of {plural(len(trials), 'trial')}, recomputed")
+    n = f"scores of {plural(len(trials), 'trial')}, recomputed"
+    checked.append(n if trials else "scores: not recomputable from these records")
     for trial in trials:
         try:
             yield from score_findings(trial) if is_stacked else item_findings(trial)
