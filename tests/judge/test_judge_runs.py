@@ -369,8 +369,8 @@ def test_a_table_for_each_run(how, tmp_path):
         ("tokens_per_second", (1000, 640)),
         ("step_time", (0.64, 1.0)),
         ("seconds", (640, 1000)),
-        ("n_params", (100, 136)),
-        ("train/total_flos", (1e18, 1.36e18)),
+        ("n_params", (100, 156)),
+        ("train/total_flos", (1e18, 1.56e18)),
     ],
 )
 def test_a_speed_or_size_is_the_arms_cost(column, values, tmp_path):
@@ -383,7 +383,7 @@ def test_a_speed_or_size_is_the_arms_cost(column, values, tmp_path):
     files = [str(write(tmp_path / "runs.csv", data))]
     verdicts = paribus.judge(files, arm="variant", baseline="base")
     (block,) = build_report(verdicts).blocks
-    more = {row.label: "36%" in row.note for row in block.rows}
+    more = {row.label: "56%" in row.note for row in block.rows}
     assert more == {"org/a": True, "org-a": False}
     assert {verdict.cost for verdict in verdicts} == {"not measured" if find_size(column) else ""}
 

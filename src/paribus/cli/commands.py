@@ -327,11 +327,11 @@ def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:
     from paribus.decision import WORDS, exit_code
     from paribus.report.record import verdict_record
 
+    give_card(report, verdict_record(report), answer)
     if answer.verbose:
         from paribus.cli import tables
 
         show(*tables.in_full(report.verdicts))
-    give_card(report, verdict_record(report), answer)
     for line in written:
         show_path(line)
     code = exit_code(verdict.word for verdict in report.verdicts)

@@ -84,7 +84,7 @@ def size_text(analysis: Analysis, arm: str) -> str:
 
 
 def speed_text(analysis: Analysis, arm: str) -> str:
-    """Format the difference in training speed, such as `36% slower`.
+    """Format the difference in training speed, such as `takes 30% longer`.
 
     Returns "" for a difference below 5%, for an interval that includes zero, and without a valid
     measurement, which is one made in alternation, or speeds in the logs of finished runs.

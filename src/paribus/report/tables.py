@@ -213,18 +213,17 @@ def costs(analysis: Analysis) -> Table:
 
     rows = []
     for c in analysis.costs:
-        rows.append(
-            _pair(analysis.study, c)
-            | {
-                "calibration, points": _cost(c.calibration, 2, 100),
-                "training speed, %": _cost(c.throughput, 1, -100),
-                "reading speed, %": _cost(c.prefill, 1, -100),
-                "writing speed, %": _cost(c.decoding, 1, -100),
-                "parameters, %": share(c.more_parameters),
-                "training FLOPs, %": share(c.more_flops),
-                "memory, %": share(c.more_memory),
-            }
-        )
+        values = {
+            "calibration, points": _cost(c.calibration, 2, 100),
+            "training speed, %": _cost(c.throughput, 1, -100),
+            "reading speed, %": _cost(c.prefill, 1, -100),
+            "writing speed, %": _cost(c.decoding, 1, -100),
+            "parameters, %": share(c.more_parameters),
+            "training FLOPs, %": share(c.more_flops),
+            "memory, %": share(c.more_memory),
+        }
+        if {*values.values()} != {numbers.NONE}:
+            rows.append(_pair(analysis.study, c) | values)
     caption = "Changes from the reference: calibration error in points, all others in per cent."
     return table_of("costs", caption, rows)
 

@@ -224,10 +224,10 @@ def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding
     ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, reference))
     if ours is None or theirs is None:
         return "not proven", "not recorded"
-    counts = (
-        f"{ours:,g} steps in both" if ours == theirs else f"{ours:,g} steps against {theirs:,g}"
-    )
-    return "not proven", f"{counts}, as logged"
+    counts = f"both logged {ours:,g} steps"
+    if ours != theirs:
+        counts = f"{ours:,g} and {theirs:,g} steps were logged"
+    return "not proven", f"{counts}, and nothing else is known"
 
 
 def declared_by(declared: Declared, *prefixes: str) -> State:
