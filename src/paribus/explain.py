@@ -62,7 +62,8 @@ def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
         or problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
         for problem in problems
     ]
-    rule = " or ".join(dict.fromkeys(rules))
+    *choices, last = " or ".join(dict.fromkeys(rules)).split(" or ")
+    rule = f"{', '.join(choices)} or {last}" if choices else last
     if kind in UNKNOWN_KEY:
         *table, name = location
         keys = [option.split(".") for option in known]

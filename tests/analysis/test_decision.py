@@ -127,7 +127,7 @@ def test_survivors_of_divergence_are_not_adopted(small_study, fabricate):
     lost = [("arm", seed) for seed in SEEDS[:5]]
     verdict = adopted_by_superiority(small_study, fabricate, diverged=lost)[0]
     assert (verdict.row, verdict.outcome, verdict.word) == ("8", "INCONCLUSIVE", "UNRESOLVED")
-    assert verdict.needed.pairs is None and verdict.needed.why_not == "more_harm"
+    assert (verdict.needed.pairs, verdict.needed.why_not) == (11, "more_harm")
 
 
 def test_a_lost_primary_endpoint_rejects_on_both(small_study, fabricate):

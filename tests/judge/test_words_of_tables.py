@@ -32,10 +32,10 @@ def judge_table(data: Any, **options: Any) -> Any:
         # The exact p of five pairs of five is 0.062; that of five runs against five is 0.008.
         ("cure_5_pairs", {"pair": "seed"}, "INCONCLUSIVE", (0, 5), 0.0625, (6, "")),
         ("cure_5_pairs", {}, "ADOPT", (0, 5), 2 / 252, None),
-        ("collapse_5_pairs", {"pair": "seed"}, "INCONCLUSIVE", (5, 0), 0.0625, (None, "more_harm")),
+        ("collapse_5_pairs", {"pair": "seed"}, "INCONCLUSIVE", (5, 0), 0.0625, (6, "more_harm")),
         ("collapse_5_pairs", {}, "REJECT", (5, 0), 2 / 252, None),
         ("harm_survivors_better", {}, "INCONCLUSIVE", None, None, (None, "survivors_disagree")),
-        ("harm_not_shown", {"pair": "seed"}, "INCONCLUSIVE", None, None, (None, "more_harm")),
+        ("harm_not_shown", {"pair": "seed"}, "INCONCLUSIVE", None, None, (37, "more_harm")),
         ("33_arm_1of20_nan_better", {}, "ADOPT", (1, 0), None, None),
         ("33_arm_1of20_nan_better", {"baseline": "new"}, "REJECT", (0, 1), None, None),
         ("35_arm_nan_same", {}, "NO EFFECT", (1, 0), None, None),

@@ -55,6 +55,10 @@ def test_a_second_stage_is_registered_under_the_first(first):
     assert len(after["results_when_registered"]) == 15
     results = load_results(first.path)
     assert [t.seed for t in results.unfinished[:3]] == [6, 6, 6]
+    change = analyse(results).contrast("layernorm", "validation_loss")
+    assert change.why_not == "no finished seed pair in the second stage; inference needs two"
+    assert extend(first.path, 0).stages == ()  # nothing of it ran
+    assert json.loads((first.path / "registration.json").read_text()) == before
 
 
 def test_another_source_than_the_first_stage_s_is_refused_before_anything_is_written(first):

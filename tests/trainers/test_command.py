@@ -126,7 +126,6 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder):
         (r"(\S+)", r"(?P<step>\d+) (?P<value>-?\d+\.\d*)", "value"),
         (r"(\S+)", r"\S+", "value"),
         (r"(\S+)", "(", "value"),
-        ("margin = 0.002\n", "", "value"),
         ("[set]", "[[endpoints]]\nmetric = 'val_bpb'\nmargin = 1.0\n[set]", "conflict"),
         ("[set]", "retry = 2\n[set]", "value"),
         ('kind = "command"', 'kind = "command"\nretry = 2', "value"),
@@ -148,6 +147,23 @@ def test_mistakes_are_refused_before_anything_is_written(folder, old, new, code)
         paribus.run(paribus.load_study("study.toml"), "r")
     assert raised.value.code == code
     assert not (folder / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("set.lr = 0.03", 'refs = "main"', "'ref'"),
+        ("set.lr = 0.03", 'branch = "main"', "command, .*env, folder, ref"),
+        ("set.lr = 0.03", "lr = 0.03", "'set.lr'"),
+        ("set.lr = 0.03", "set.width = 3", "width in .set."),
+        ("set.lr = 0.03", "", "set, ref, env"),
+        ("margin = 0.002", "", "metrics.val_bpb has no margin"),
+        ('kind = "command"', "", "add kind"),
+    ],
+)
+def test_a_mistake_names_the_key_that_is_meant(folder, old, new, key):
+    with pytest.raises(ParibusError, match=key):
+        changed(folder, (old, new))
 
 
 def test_values_are_arguments_and_never_a_shell_s(folder):
@@ -371,7 +387,15 @@ def test_check_runs_each_arm_briefly_and_leaves_nothing(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("do", "also", "words"),
     [
-        ("crash", "", ("trial baseline/seed-1 failed: exit code 3", "CUDA error: out of luck")),
+        (
+            "crash",
+            "",
+            (
+                "trial baseline/seed-1 failed: exit code 3",
+                "CUDA error: out of luck",
+                "another name",
+            ),
+        ),
         ("quiet", "", ("'val_bpb'", "step 58 loss")),
         ("sleep", "timeout_minutes = 0.005", ("timed out",)),
     ],
@@ -458,6 +482,10 @@ def test_a_strangers_command_is_not_run(folder):
     code, _, err = verb("run", "r/study.json", "--results", "other")
     assert code == 2 and "pass --trust" in err and "train.py" in err
     assert verb("report", "--no-page", "r")[0] == 0
+    recipe = ("r/study.json", "--trust", "--set", f"trainer.folder={folder}", "--no-pdf")
+    assert verb("run", *recipe, "--results", "again")[0] == 0
+    with refused("different", match=r"\(arms\.hot\.set\.lr = 0\.03, not 0\.04\); give .* another"):
+        paribus.run(changed(folder, ("[1, 2, 3]", "[1]"), ("set.lr = 0.03", "set.lr = 0.04")), "r")
     assert not (folder / "other").exists() and len(before) <= len(sorted(folder.rglob("*")))
 
 

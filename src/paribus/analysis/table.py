@@ -74,9 +74,10 @@ class Sampling:
         n, where = len(seeds), ""
         if self.stage_seeds is not None:
             first = self._in_first_stage(seeds)
-            n, where = min(first, n - first), " in a stage"
-        pairs = "pair" if n == 1 else "pairs"
-        return "" if n >= 2 else f"{n} comparable seed {pairs}{where}; inference needs two"
+            n, stage = min((first, "first"), (n - first, "second"))
+            where = f" in the {stage} stage"
+        count = "1 comparable seed pair" if n else "no finished seed pair"
+        return "" if n >= 2 else f"{count}{where}; inference needs two"
 
     def _in_first_stage(self, seeds: Collection[int]) -> int:
         return sum(seed in (self.stage_seeds or ()) for seed in seeds)

@@ -84,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         verb = " ".join(["paribus", *(error.command_chain or ())])
         problem = f"{error} See {verb} --help"
+        if "Unknown option: --seeds" in problem:
+            problem = 'unknown option --seeds; use --set "seeds=[1, 2, 3]", or `paribus extend`'
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
         if package not in PACKAGES:

@@ -68,12 +68,14 @@ def plan(
 
     loaded, cost = _cost(loaded, where)
     metrics = compared_metrics(loaded)
-    earlier = analyse(load_results(pilot)) if pilot else None
+    piloted = load_results(pilot) if pilot else None
+    earlier = analyse(piloted) if piloted else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None else []
     looks = planned_looks(loaded)
     show(*_question(loaded), tables.arms(loaded, cost))
     show(tables.plan(loaded, rows, metrics, study), *tables.design(loaded))
-    show(*tables.detectable(rows, metrics, is_paired=loaded.is_paired), tables.costs(loaded, cost))
+    show(*tables.detectable(rows, metrics, is_paired=loaded.is_paired))
+    show(tables.costs(loaded, cost, piloted))
     if looks:
         show(tables.looks(looks))
 

@@ -103,16 +103,20 @@ def extend(folder: Folder, *, seeds: int) -> None:
     """Add seeds to a finished study as a registered second stage.
 
     Args:
-        seeds: The number of seeds to add.
+        seeds: The number of seeds to add; 0 removes a second stage of which no trial is finished.
     """
     from paribus.report.cautions import extension_text
     from paribus.results import extend as extend_study
 
-    study = extend_study(folder, seeds)
+    study = extend_study(folder, seeds, lambda planned: show(extension_text(planned)))
+    if not study.stages:
+        show("removed: the second stage")
+        return
     first, last = study.seeds[study.stages[0]], study.seeds[-1]
-    show(f"registered: a second stage, seeds {first} to {last}", extension_text(study))
+    show(f"registered: a second stage, seeds {first} to {last}")
     verb = "judge --study" if study.trainer == "runs" else "run"
-    show_path(f"to continue: paribus {verb} STUDY --results {folder}")
+    show_path(f"to continue, with your study file: paribus {verb} study.toml --results {folder}")
+    show_path(f"to undo, before a trial of it has finished: paribus extend {folder} --seeds 0")
 
 
 def evaluate(

@@ -81,7 +81,7 @@ class Where:
         if unused := [f"--{k.replace('_', '-')}" for k in changed if k not in takes]:
             raise ParibusError(
                 f"trainer '{study.trainer}' of '{study.name}' does not accept "
-                f"{' and '.join(unused)}; remove {'it' if len(unused) == 1 else 'them'}",
+                f"{' and '.join(unused)} (for the built-in engine); remove it",
                 code="conflict",
             )
         return {name: value for name, value in values.items() if name in TAKEN}
@@ -105,7 +105,7 @@ class Crew(Where):
     """Command-line options for the backend and the number of workers.
 
     Attributes:
-        workers: The number of worker processes; by default one per core or GPU.
+        workers: The number of worker processes; by default 1 per core or GPU (command: 1).
     """
 
     workers: PositiveInt | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -95,15 +96,19 @@ def arms(study: Study, cost: Cost | None) -> Table:
     return table("arms", ("arm", "against", "differs in", *sizes), rows)
 
 
-def costs(study: Study, cost: Cost | None) -> Table:
+def costs(study: Study, cost: Cost | None, pilot: Results | None = None) -> Table:
     """Build a table of a study's tokens, FLOPs, time, price and memory.
 
-    Without a cost, as for external programs, the table has only the number of trials.
+    Without a cost, as for external programs, it has the number of trials, and their pilot's time.
     """
     n_tuning = len(tuning_study(study).trials) if study.tuning else 0
     trials = f"{len(study.trials)} trials"
     trials += f", after {n_tuning} tuning trials" if n_tuning else ""
     if cost is None:
+        seconds = [own["training_seconds"] for own in pilot.timing.values()] if pilot else []
+        if seconds:
+            total = numbers.duration(fmean(seconds) * (len(study.trials) + n_tuning))
+            trials += f", {total} one at a time (as in the pilot)"
         return table("", ("", " "), [("training", trials)])
     base, rate = cost.arms[study.baseline], cost.rate
     values = {

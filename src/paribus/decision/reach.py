@@ -140,11 +140,12 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     stability, events = analysis.stability(contrast.arm), events_shown(analysis, contrast)
     rates = stability.any_event if stability else None
     harms = rates is not None and rates.treatment_rate > rates.baseline_rate
-    harm = Needed(why_not="more_harm") if harms else Needed()
+    level = alpha / len(analysis.study.contrasts)
+    to_show = _pairs_to_show(rates, level, MOST_PAIRS) if rates and harms else None
+    harm = Needed(to_show, "more_harm") if harms else Needed()
 
     def by_events(limit: int = MOST_PAIRS) -> Needed | None:
         """Return the pairs needed for significant event rates, or None if more than `limit`."""
-        level = alpha / len(analysis.study.contrasts)
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         return None if pairs is None else harm if harms else Needed(pairs)
 

@@ -16,7 +16,7 @@ class Needed:
 
     Attributes:
         pairs: total number of seed pairs, or runs per arm; None if more would not help, or if the
-            number is unknown.
+            number is unknown. With `why_not` "more_harm", it would show harm.
         why_not: code of the reason why the number is unknown (see `report.cautions`), or "" if it
             is known or not needed.
         instead: code of a remedy besides more seeds, such as "items", or "" for none.

@@ -174,8 +174,12 @@ def read_data(
         reasons = [why for _, why in reading.refused]
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
         none = f"no run was found in {plural(reading.files, 'file')}"
-        none += "" if reading.files else "; pass a folder with logs, or a table such as runs.csv"
-        raise ParibusError("; ".join([none, *reasons[:1]]), code="missing")
+        way = "pass a folder with logs, or a table such as runs.csv"
+        if reading.files:
+            way = "name its format with --form, or describe it in a TOML file (see judge-readers)"
+        if os.path.isfile(os.path.join(str(listed[0]), "study.json")):
+            way = f"it is a results folder, so use `paribus report {listed[0]}`"
+        raise ParibusError("; ".join([none, *reasons[:1], way]), code="missing")
     return reading, stated, group_by_arm(reading, stated)
 
 

@@ -29,7 +29,6 @@ from paribus.statistics import DESCRIPTIVE_BELOW, skewness
 from paribus.study import Candidate, Study, values_text
 
 MOST_NAMED = 3  # arms or settings in a caution
-MANY_LOST = 0.25  # of all trials: with more diverged, a caution says so
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
 # Findings that the card states below its rows.
@@ -90,17 +89,9 @@ class Context:
 Values = Iterator[dict[str, Any]]
 
 
-def _edited(c: Context) -> Values:
-    if c.analysis.edited:
-        yield {"keys": c.analysis.edited}
-
-
-def _many_diverged(c: Context) -> Values:
-    events = c.analysis.events.values()
-    lost = sum(event.diverged for event in events)
-    is_compared = any(contrast.decided for contrast in c.analysis.contrasts)
-    if is_compared and lost > MANY_LOST * len(events):
-        yield {"lost": lost, "total": len(events), "paired": c.analysis.study.is_paired}
+def _always(c: Context) -> Values:
+    """Yield the context, for sentences whose template has the condition."""
+    yield {"c": c, "runs": c.analysis.runs}
 
 
 def _excluded(c: Context) -> Values:
@@ -126,11 +117,6 @@ def _unequal(c: Context) -> Values:
 def _refused(c: Context) -> Values:
     if c.analysis.runs and c.analysis.runs.refused:
         yield _files(c, c.analysis.runs.refused)
-
-
-def _exploratory(c: Context) -> Values:
-    if c.analysis.runs and c.analysis.runs.exploratory:
-        yield {"why": c.analysis.runs.exploratory}
 
 
 def _diverged(c: Context) -> Values:
@@ -239,22 +225,6 @@ def _skewed(c: Context) -> Values:
         yield {"skewness": numbers.signed(skew, 1)}
 
 
-def _resolution(c: Context) -> Values:
-    says = c.contrast.decided
-    if says is not None and says.constant and says.mean != 0:
-        yield {}
-
-
-def _never_reached(c: Context) -> Values:
-    if any(c.contrast.censored):
-        yield {
-            "arm": c.arm,
-            "base": c.base,
-            "counts": c.contrast.censored,
-            "n": len(c.contrast.seeds),
-        }
-
-
 def _these_items(c: Context) -> Values:
     says = c.contrast.decided
     if c.contrast.items_why_not and says is not None:
@@ -295,12 +265,6 @@ def _reused(c: Context) -> Values:
         yield {"reuse": reuse, "date": reuse.first.time[:10]}
 
 
-def _pairs_assumed(c: Context) -> Values:
-    study = c.analysis.study
-    if c.analysis.runs and study.is_paired:
-        yield {"seed": (study.model_extra or {}).get("runs", {}).get("seed", "seed")}
-
-
 def _not_tuned(c: Context) -> Values:
     study = c.analysis.study
     set_on_purpose = [
@@ -331,7 +295,7 @@ class Kind(NamedTuple):
 
 _FILE = Path(__file__).with_name("cautions.toml")
 CAUTIONS = tuple(
-    Kind(**row | {"condition": globals()[f"_{row['condition']}"]})
+    Kind(**row | {"condition": globals()[f"_{row.get('condition', 'always')}"]})
     for row in tomllib.loads(_FILE.read_text(encoding="utf-8"))["cautions"]
 )
 
@@ -406,13 +370,12 @@ def instead_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def needs_text(analysis: Analysis, verdict: Verdict) -> str:
-    """Name what would resolve a verdict, such as `~36 seeds, or more questions`.
+    """Name what would resolve a verdict, such as `~36 seeds in all (31 more)`.
 
     If nothing would, the reason is returned, or "" if none is known.
     """
-    runs = "seeds" if analysis.study.is_paired else "runs per arm"
-    needed, instead = verdict.needed, instead_text(analysis, verdict)
-    return sentence("needs", pairs=needed.pairs, runs=runs, instead=instead, why_not=needed.why_not)
+    instead = instead_text(analysis, verdict)
+    return sentence("needs", needed=verdict.needed, study=analysis.study, instead=instead)
 
 
 def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
@@ -423,6 +386,7 @@ def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
         code=verdict.evidence.invalid,
         missing=analysis.missing_of(contrast),
         control=next(iter(analysis.broken(verdict.arm)), None),
+        study=analysis.study,
         unregistered=analysis.unregistered,
         untested=analysis.untested,
     )

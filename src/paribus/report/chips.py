@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from paribus.analysis import Analysis
 from paribus.errors import one_line
 from paribus.report.sentences import sentence
+from paribus.results.controls import WORST
 from paribus.results.records import RunsRecord
 
 
@@ -32,13 +33,13 @@ def chips_of(analysis: Analysis) -> Iterator[Chip]:
     n, total = len(analysis.events), analysis.n_trials
     yield _chip("trials", "trials", "" if n == total else "open", n, total)
     states = Counter(control.state for control in analysis.controls)
-    n_held = states["held"] + states["declared"]
+    counts = [f"{states[state]} {state}" for state in WORST[-2::-1] if states[state]]
     if runs:
         yield _chip("unrecorded", "controls", "open")
         yield from chips_of_runs(runs)
     elif states:
-        style = "bad" if states["broken"] else "good" if n_held == states.total() else "open"
-        yield _chip("controls", "controls", style, n_held, states.total())
+        style = "bad" if states["broken"] else "open" if states["not proven"] else "good"
+        yield _chip("controls", "controls", style, states["held"], states.total(), counts)
     if runs and analysis.study.is_paired:
         alone = {
             (arm, seed)

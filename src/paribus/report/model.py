@@ -225,7 +225,7 @@ class _Builder:
             of_word = sentence("small", margin=contrast.declared.stated_text(verdict.margin or 0))
         elif word == "UNRESOLVED":
             of_word = needs_text(analysis, verdict)
-            if verdict.needed.pairs or verdict.needed.instead:
+            if verdict.needed.instead or (verdict.needed.pairs and not verdict.needed.why_not):
                 of_word = f"needs {of_word}"
         notes = (
             of_word,

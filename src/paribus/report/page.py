@@ -67,10 +67,11 @@ def render(
 
 def _environment(results: Results) -> dict[str, Any]:
     """Return the recorded software and machine of the first trial, or {} if no trial exists."""
-    first = next(iter(results.finished), None)
-    if first is None or not is_regular(first.path / "environment.json"):
-        return {}
-    return flatten(first.read_json("environment.json"))
+    for first in results.finished[:1]:
+        for name in ("environment.json", "machine.json"):
+            if is_regular(first.path / name):
+                return flatten(first.read_json(name))
+    return {}
 
 
 def _packed(figure: Figure) -> dict[str, Any]:

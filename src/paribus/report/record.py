@@ -17,9 +17,10 @@ def verdict_record(report: Report) -> dict[str, Any]:
     records = []
     for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):
         evidence = verdict.evidence
+        needed = vars(verdict.needed) | {"instead": instead_text(analysis, verdict)}
         record = vars(verdict) | {
             "needs": needs_text(analysis, verdict),
-            "needed": vars(verdict.needed) | {"instead": instead_text(analysis, verdict)},
+            "needed": needed | ({"pairs": None} if verdict.needed.why_not else {}),
             "evidence": {"invalid": invalid_text(analysis, verdict), "n": evidence.n}
             | evidence.state._asdict(),
             "cautions": cautions,

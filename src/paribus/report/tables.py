@@ -189,11 +189,13 @@ def stability(analysis: Analysis) -> Table:
     """Build a table of the number of diverged and spiked trials in each contrast."""
     study = analysis.study
     exact = "McNemar's" if study.is_paired else "Fisher's"
+    measured = {arm for (arm, _), event in analysis.events.items() if event.has_losses}
     caption = f"Trials that diverged or spiked: reference → arm. {exact} exact p for either event."
     caption += f" Spike detection needs at least {study.stability.steps_needed} steps."
     rows = [
         _pair(study, s)
-        | {"diverged": _rates(s.diverged), "spiked": _rates(s.spiked)}
+        | {"diverged": _rates(s.diverged)}
+        | {"spiked": _rates(s.spiked) if measured & {s.arm, s.reference} else "not measured"}
         | {"either": _rates(s.any_event), "Holm p": numbers.p_value(s.holm_p)}
         for s in analysis.stabilities
     ]

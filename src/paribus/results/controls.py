@@ -174,7 +174,7 @@ def _summarise(findings: list[Labelled]) -> Finding:
     # Of what is alike in all pairs no trial is named, so that two arms are told the same words.
     is_everywhere = n == total > 1 and len(texts) == 1
     where = [] if state == "held" or is_everywhere else [some(labels)]
-    where += [f"{n} of {total} seeds"] if total > 1 else []
+    where += [f"{n} of {total} seeds"] if n and total > 1 else []
     return state, "; ".join(shown) + (f" ({': '.join(where)})" if where else "")
 
 

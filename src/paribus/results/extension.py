@@ -7,6 +7,7 @@ weights of both stages are fixed by the first registration, so they cannot depen
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,21 @@ from paribus.study.base import MOST_SEEDS
 LEAST_SEEDS = 2  # of a stage: inference needs two pairs
 
 
-def extend(path: str | os.PathLike[str], seeds: int) -> Study:
+def extend(
+    path: str | os.PathLike[str], seeds: int, before: Callable[[Study], None] | None = None
+) -> Study:
     """Register a second stage for the finished study in the results folder `path`.
 
     The `seeds` new seeds are the integers after the largest existing seed. Returns the study with
-    both stages. Raises ParibusError, without writing anything, if the study cannot be extended.
+    both stages, and passes it to `before` before writing it. With 0 seeds, a second stage without
+    finished trials is removed. Raises ParibusError, without writing anything, if the study cannot
+    be extended.
     """
     folder = ResultsFolder(Path(path))
     folder.require_home()
     study = folder.read_study()
+    if seeds == 0:
+        return _withdrawn(folder, study)
     if not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(
             f"--seeds {seeds} is out of range for a second stage; choose {LEAST_SEEDS} to "
@@ -46,6 +53,8 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
             "stages": (len(study.seeds), seeds),
         }
         both_stages = parse_study(dump, folder=study.folder, foreign=study.is_foreign)
+        if before:
+            before(both_stages)
         # A run registers what is interrupted here.
         write_study(folder.path / "study.json", both_stages)
         trials = [f"{arm}/seed-{seed}" for arm, seed in study.trials]
@@ -62,6 +71,19 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
     if not registered.stages or first_stage(registered).digest != study.digest:
         return study
     return study.model_copy(update={"seeds": registered.seeds, "stages": registered.stages})
+
+
+def _withdrawn(folder: ResultsFolder, study: Study) -> Study:
+    """Restore the registration of the first stage, if no trial of the second one is finished."""
+    first = first_stage(study)
+    added = set(study.trials) - set(first.trials)
+    if not added or any(folder.trial(*trial).is_finished for trial in added):
+        raise ParibusError(f"{folder.path} has no second stage without finished trials")
+    with folder.lock():
+        number = read_json(folder.path / FILE)["number"] - 1
+        write_study(folder.path / "study.json", first)
+        (folder.path / f"registration-{number}.json").replace(folder.path / FILE)
+    return first
 
 
 def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> str:

@@ -231,12 +231,11 @@ class ResultsFolder(Folder):
         if "endpoints" in differing and (endpoints := changes(*by_metric)):
             del differing["endpoints"]
             differing |= endpoints
-        texts = [f"{key} = {a!s:.40}, not {b!s:.40}" for key, (a, b) in differing.items()]
-        way_out = "choose another folder with --results"
+        word = study.format.word
+        texts = [f"{word(key)} = {a!s:.40}, not {b!s:.40}" for key, (a, b) in differing.items()]
+        way_out = "give the study another name, or choose another folder with --results"
         if differing.keys() <= {"seeds", "stages"}:
-            way_out = (
-                f"after it finishes, add seeds with `paribus extend {self.path}`, or {way_out}"
-            )
+            way_out = f"add seeds with `paribus extend {self.path}` at its end, or {way_out}"
         raise ParibusError(
             f"{self.path} contains a different study ({some(texts, MOST_NAMED)}); {way_out}",
             code="different",

@@ -113,9 +113,10 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
         known = {file.stem: file for file in EXAMPLES.glob("*/*.toml")}
         if name in known:
             return known[name].read_text("utf-8"), Path.cwd(), name
+        files = [path.name for path in Path().glob("*.toml")]
         raise ParibusError(
-            f"built-in study '{name}' does not exist; {nearest(name, known)}; to load a study "
-            f"file, specify its path, such as ./{name}.toml",
+            f"'{name}' is neither a study file (*.toml) nor a built-in study; "
+            f"{nearest(name, [*known, *files])}",
             code="unknown",
         )
     path = Path(source)

@@ -95,6 +95,10 @@ class StudyFormat:
         """Return an error message with internal keys replaced by those of a study file."""
         return problem
 
+    def suggested(self, table: Mapping[str, Any]) -> list[str]:
+        """Return further keys of a study file that error messages can suggest."""
+        return []
+
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return dotted overrides as (key, value) pairs, in order of application."""
         return list(overrides.items())

@@ -85,6 +85,8 @@ def format_of(trainer: object) -> Any:
         return provided("format", trainer)
     if isinstance(trainer, str) and ":" in trainer:
         return provided("function", "own_format")
+    if isinstance(trainer, dict) and "kind" not in trainer:
+        raise ParibusError(f"[trainer] has no kind; add kind = '{COMMAND}'", code="missing")
     known = nearest(str(trainer), PROVIDED["format"])
     raise ParibusError(
         f"trainer = {trainer!r:.80} is unknown; {known}; for a custom trainer, use "
@@ -186,9 +188,10 @@ class Study(Spec):
         self.format.validate(self)
         for arm, reference in self.contrasts:
             if not self.differences(arm):
+                hint = " (set, ref, env, command or folder)" if self.trainer == COMMAND else ""
                 raise ParibusError(
                     f"arm '{arm}' does not differ from its reference '{reference}'; add overrides "
-                    f"to [arms.{arm}] (for command trainers, a ref or args)",
+                    f"to [arms.{arm}]{hint}",
                     code="conflict",
                 )
         return self
@@ -255,7 +258,7 @@ class Study(Spec):
     def difference_texts(self, arm: str) -> dict[str, str]:
         """Return {dotted key: "reference's value → arm's value"} for all settings that differ."""
         return {
-            key: f"{_stated(before)} → {_stated(after)}"
+            self.format.word(key): f"{_stated(before)} → {_stated(after)}"
             for key, (before, after) in self.differences(arm).items()
         }
 
@@ -386,20 +389,23 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
     primary = [endpoint.metric for endpoint in study.judged]
     if len(set(metrics)) < len(metrics):
         yield f"endpoints {metrics} contain a duplicate; list each metric once"
-    if not primary:
-        yield "no endpoint is primary; add primary = true to the main endpoint"
+    is_command = study.trainer == COMMAND  # whose metrics are primary if they have a margin
     for endpoint in study.endpoints:
+        is_primary = endpoint.primary or (is_command and not primary)
         # Of runs that are there already nobody may have thought of a margin.
-        if endpoint.primary and endpoint.margin is None and study.trainer != RUNS:
+        if is_primary and endpoint.margin is None and study.trainer != RUNS:
+            key = "metrics." if is_command else "the primary endpoint "
             yield (
-                f"the primary endpoint '{endpoint.metric}' has no margin; set it to the smallest "
-                "difference that matters, such as margin = 0.02"
+                f"{key}{endpoint.metric} has no margin; add the largest change that counts as no "
+                "change, such as margin = 0.02"
             )
         if endpoint.smallest_effect is not None and not endpoint.primary:
             yield (
                 f"endpoint '{endpoint.metric}' has smallest_effect but is not primary; set "
                 "primary = true or remove smallest_effect"
             )
+    if not primary:
+        yield "no endpoint is primary; add primary = true to the main endpoint"
     if (benefit := study.decision.benefit) is None:
         return
     if benefit not in metrics:
@@ -454,6 +460,8 @@ def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: st
         is_checked = depth <= (path[0] == "arms") or not form.is_closed
         if part not in node and depth != free and is_checked:
             known = nearest(part, node)
+            if path[0] == "set" and depth:
+                known += f"; to add it, set {part} in [set] and write {{{part}}} in the command"
             raise ParibusError(f"{where}unknown key '{part}' in '{key}'; {known}", code="unknown")
         if depth < len(path) - 1:
             node = node.setdefault(part, {})
@@ -492,7 +500,8 @@ def built(
     try:
         study = Study.model_validate(table)
     except ValidationError as error:
-        raise ParibusError(f"{label}: {explain(error, Study)}") from None
+        also = format_of(table.get("trainer", STACKED)).suggested(table)
+        raise ParibusError(f"{label}: {explain(error, Study, also)}") from None
     except ParibusError as error:
         raise ParibusError(f"{label}: {error}", code=error.code) from None
     study._folder, study._is_foreign = folder, foreign

@@ -94,7 +94,8 @@ def _data(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Fi
         return "held", f"{n:,} identical batches"
     if alike and alike == max(both):
         return "not proven", f"first {alike:,} of {n:,} and {m:,} batches identical"
-    return difference, f"batches differ after the first {alike:,} (of {n:,} and {m:,})"
+    where = f"after the first {alike:,}" if alike else "from the first batch on"
+    return difference, f"batches differ {where} (of {n:,} and {m:,})"
 
 
 def _initial(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
@@ -160,7 +161,7 @@ def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[checked.Labelled]:
         elif len({record.score for record in scored}) == 1:
             question = "does the program read its seed, or print too few digits?"
             text = f"all {len(scored)} seeds of {record.arm} scored {record.score!r}: {question}"
-            yield record.label, "broken", text
+            yield record.arm, "broken", text
 
 
 RECORDS = CommandRecords(

@@ -238,8 +238,14 @@ class CommandFormat(StudyFormat):
         return [(re.sub(r"^trainer\.", "program.", key), value) for key, value in overrides.items()]
 
     def word(self, problem: str) -> str:
-        """Rename `program` to `trainer` in an error message, to match the study file."""
+        """Replace internal keys in an error message with those of the study file."""
+        problem = re.sub(r"\b(arms\.[^. ]+\.)set\.(?:program\.|(?=set\.))", r"\1", problem)
         return re.sub(r"\bprogram(?=[.:])", "trainer", problem)
+
+    def suggested(self, table: Mapping[str, Any]) -> list[str]:
+        """Return the short keys of arms, and the keys of [set]."""
+        shared = table["set"] if isinstance(table.get("set"), dict) else {}
+        return [*(f"arms.{k}" for k in ArmProgram.model_fields), *(f"set.{k}" for k in shared)]
 
     def shared(self, study: Study) -> dict[str, Any]:
         """Return the sections that arms may override, as plain dicts."""

@@ -77,7 +77,7 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
     program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
     if not folder.is_dir():
-        raise ParibusError(f"{folder} is not a folder; correct trainer.folder", code="missing")
+        raise ParibusError(f"{folder} is not a folder; use --set trainer.folder", code="missing")
     try:
         commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
         top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))

@@ -151,7 +151,8 @@ class Command:
                 self._keep(job)
                 log = f"the output is in {job.kept / LOG}; " if ending.last else ""
                 raise ParibusError(
-                    f"{error}; {log}fix the problem and run again (finished trials are kept)",
+                    f"{error}; {log}if the cause is outside the code, run again (finished trials "
+                    "are kept); after a change of study or code, give the study another name",
                     code=error.code,
                 ) from None
             self._keep(job)
@@ -175,6 +176,11 @@ class Command:
                 values = _record(job, ending).scores.items()
                 text = ", ".join(f"{name} {value:g}" for name, value in values)
                 seen[arm] = f"finished after {ending.seconds:.3g} s; {text}"
+            words = job.controls["command"] + _template(study, study.setting(arm))
+            if not (
+                "{seed}" in words or "paribus.trial" in words or is_regular(job.home / REPORTED)
+            ):
+                seen[arm] += "; warning: {seed} is in neither its command, env nor config"
         remove_folder(self._scratch)
         return seen
 
@@ -190,7 +196,7 @@ class Command:
                 names = sorted(files) or list(source.changed) or [str(source.folder)]
                 raise ParibusError(
                     f"{some(names, MOST_NAMED)} changed since registration; restore the "
-                    "registered code, or set the arm's `ref` to a commit",
+                    "registered code, or give the study another name (or --results)",
                     code="changed",
                 )
 
