@@ -95,11 +95,11 @@ def one_line(text: str, limit: int = LONGEST_MESSAGE) -> str:
     return f"{safe[:half]}...({len(safe) - 2 * half:,} more)...{safe[-half:]}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], limit: int = MOST_KNOWN) -> str:
     """Suggest known names in place of an unknown `name`, as text for an error message.
 
     The suggestion is up to MOST_MEANT names that contain `name`, shortest first; otherwise the
-    closest match; otherwise the first MOST_KNOWN names.
+    closest match; otherwise the first `limit` names.
     """
     names = sorted(set(known))
     meant = sorted((option for option in names if name and name in option), key=len)[:MOST_MEANT]
@@ -109,7 +109,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"did you mean {' or '.join(map(repr, meant))}?"
     if not names:
         return "no names are defined"
-    return f"choose from {some(names, MOST_KNOWN)}"
+    return f"choose from {some(names, limit)}"
 
 
 def require_positive(**stated: int | None) -> None:

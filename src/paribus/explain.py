@@ -81,7 +81,10 @@ def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
         return rule
     if kind in RULES and len(problems) == 1:
         return f"{key}: {rule}"
-    return f"{key} = {value!r} must be {rule}"
+    hint = f"; set {key}.name instead" if f"{key}.name" in known else ""
+    if location[-1] == "seeds" and isinstance(value, int):
+        hint = f", such as {list(range(1, 6))}"
+    return f"{key} = {value!r} must be {rule}{hint}"
 
 
 def _keys(model: Any, prefix: str = "") -> Iterator[str]:

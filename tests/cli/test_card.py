@@ -25,6 +25,7 @@ def results(tmp_path_factory):
         arm: {"set": {"model.embedding.norm": kind}}
         for arm, kind in zip(EFFECTS, KINDS, strict=True)
     }
+    arms["a-worse"]["set"]["training.optimizer.name"] = "lion"
     study = studies_in(folder)(
         arms={"baseline": {}} | arms,
         seeds=[1, 2, 3, 4, 5],
@@ -42,7 +43,7 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results):
     code, out, err = verb("report", "--no-page", results)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert len(lines) <= 16 and max(map(len, lines)) <= 80
+    assert len(lines) <= 17 and max(map(len, lines)) <= 80
     assert [line for line in lines if line != line.rstrip()] == []
     told = [line.split() for line in lines if line.strip().startswith(tuple(WORDS))]
     assert [(row[0], row[1]) for row in told] == [
@@ -56,7 +57,8 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results):
     )
     # Of one that is too small to matter, a p of a difference would say nothing.
     assert all(("TOST" in row) == (row[0] == "SAME") for row in told)
-    assert "25 of 25 trials" in out
+    assert "25 of 25 trials" in out and "changes on secondary" in out
+    assert "No learning rate was tuned (baseline 3e-4, a-worse 3e-4)" in " ".join(out.split())
     # Without --exit-verdict a verdict is not a failure.
     assert verb("report", "--no-page", results)[:2] == (0, out)
     assert verb("report", "--no-page", results, "--exit-verdict", "--json")[0] == WORDS["WORSE"]
@@ -73,5 +75,7 @@ def test_json_stands_alone_on_standard_output(results):
         assert verdict["effect"] == pytest.approx(EFFECTS[arm] + 0.004, abs=1e-6)
         assert 0 <= verdict["p"] <= verdict["adjusted_p"] <= 1
         assert (verdict["n"], verdict["margin"]) == (5, 0.02)
-        assert "not_tuned" in [caution["code"] for caution in verdict["cautions"]]
+        code = "rates_not_tuned" if arm == "a-worse" else "not_tuned"
+        assert code in [caution["code"] for caution in verdict["cautions"]]
+    assert {"p", "adjusted_p", "unit", "better"} < told["secondary"][0].keys()
     assert verdicts["d-better"]["outcome"] == "ADOPT"

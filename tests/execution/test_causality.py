@@ -94,7 +94,7 @@ def arm(small_study, tmp_path):
 
 
 REFUSED = (
-    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*after position t"),
+    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*tokens after t"),
     (ROWS, r"modules.mlp.*other rows"),
     (STATEFUL, r"same state.*different results"),
 )

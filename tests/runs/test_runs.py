@@ -19,10 +19,13 @@ import paribus
 from paribus.results import ResultsFolder
 from paribus.results.store import LOCK, results_folder
 from paribus.runs.executors import find_backend
-from paribus.runs.queue import Queue
+from paribus.runs.processes import TRACEBACK
+from paribus.runs.queue import Queue, Task
 from paribus.runs.run import Options, _order
 from paribus.runs.standing import cancel, is_active
+from paribus.runs.worker import _failure
 from paribus.study import Study
+from paribus.study.custom_code import load_own
 
 from ..tools import eventually, in_one_process, processes, refused, verb
 from .conftest import records, study_in
@@ -170,6 +173,26 @@ def test_a_trainer_that_exits_ends_the_run(study: Study, tmp_path: Path) -> None
     toy = toy_study(tmp_path, "Exiting")
     with refused("value", match="baseline/seed-1: SystemExit"):
         paribus.run(toy, tmp_path / "r", workers=1)
+    assert [line.split()[1:3] for line in verb("status", tmp_path / "r")[1].splitlines()[2:4]] == [
+        ["✗", "failed"],
+        ["waiting", "0"],
+    ]
+    (tmp_path / "toy.py").write_text(TRAINER + "# fixed")
+    with refused("value", match="nothing has finished: delete .*r, or give"):
+        paribus.run(toy, tmp_path / "r", workers=1)
+
+
+def test_the_failing_line_of_custom_code_is_named_and_its_traceback_printed_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ideas.py").write_text("def fail():\n    raise RuntimeError('out of luck')\n")
+    fail = load_own("ideas.py:fail", "own", "function", callable, tmp_path)
+    with pytest.raises(RuntimeError) as raised:
+        fail()
+    task = Task("t", "train", "on l1/seed-1", "")
+    assert "out of luck; raised in ideas.py:2, in fail;" in _failure(task, raised.value)
+    monkeypatch.setenv(TRACEBACK, "1")
+    assert TRACEBACK not in _failure(task, raised.value)
 
 
 @LINUX

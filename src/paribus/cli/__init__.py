@@ -75,12 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # Schedulers of clusters send SIGTERM: like Ctrl-C, so that workers write checkpoints.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    code = 2
+    code, notes = 2, list[str]()
     try:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return code if isinstance(code, int) else 0
     except ParibusError as error:
-        problem = "\n".join([str(error), *getattr(error, "__notes__", [])])
+        problem, notes = str(error), getattr(error, "__notes__", [])
     except CycloptsError as error:
         verb = " ".join(["paribus", *(error.command_chain or ())])
         problem = f"{error} See {verb} --help"
@@ -103,5 +103,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code, problem = 130, "interrupted; run the same command again to continue"
     finally:
         console.stderr = False  # where this command printed is no business of the next one
-    print(f"paribus: {one_line(problem)}", file=sys.stderr)
+    print(*notes, f"paribus: {one_line(problem)}", sep="\n", file=sys.stderr)
     return code

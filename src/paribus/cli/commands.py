@@ -127,6 +127,7 @@ def check(
 
     from paribus.cli import tables
     from paribus.ledger import unrecorded
+    from paribus.numbers import plural
     from paribus.runs.run import register as register_study, try_briefly
     from paribus.study.trainer import COMMAND, STACKED
 
@@ -149,7 +150,8 @@ def check(
     show(*tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
     how = {STACKED: "; every arm ran one step.", COMMAND: "."}
     show(
-        f"{loaded.name} is valid: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds"
+        f"{loaded.name} is valid: {plural(len(loaded.arms), 'arm')} x "
+        f"{plural(len(loaded.seeds), 'seed')}"
         + how.get(loaded.trainer, "; the trainer was not run.")
     )
 

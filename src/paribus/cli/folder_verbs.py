@@ -24,7 +24,7 @@ from paribus.cli.options import (
     show_path,
     table,
 )
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, one_line
 
 if TYPE_CHECKING:
     from paribus.runs.executors.jobs import JobState
@@ -51,6 +51,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     job_states = _running_jobs(folder)
     # The job that registers a study may be waiting.
     results = load_results(folder) if home.exists or not job_states else None
+    failure = Queue.locate(folder).failure()
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished} if results else {}
         labels = {name: [trial.label for trial in trials] for name, trials in groups.items()}
@@ -60,12 +61,13 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     if results:
         live = None if Queue.locate(folder).is_over else read_progress(folder)
         counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
-        show(tables.trials(results, live), counts, tables.standing(results, home))
+        failed = [tuple(trial) for trial in failure["trials"]] if failure else []
+        show(tables.trials(results, live, failed), counts, tables.standing(results, home))
         if live:
             show(f"running: {live.summary()}")
     show(tables.jobs(job_states))
-    if failure := Queue.locate(folder).failure():
-        show_path(f"run failed: {failure['message']}")
+    if failure:
+        show_path(f"run failed: {one_line(failure['message'])}")
 
 
 def _follow(folder: Path) -> None:

@@ -159,8 +159,8 @@ class Answer:
         verbose: Also print all tests, controls and cautions.
         json: Print verdict.json instead of the summary; all other output goes to stderr.
         markdown: Print the summary as Markdown; all other output goes to stderr.
-        exit_verdict: Exit with a code for the verdict; of several verdicts, the last in this list
-            counts: BETTER 0, SAME 12, DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
+        exit_verdict: Exit with a code for the verdict; of several, the worst counts, in this
+            order: BETTER 0, SAME 12, DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
     """
 
     verbose: bool = False

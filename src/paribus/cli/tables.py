@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from paribus.engine.cost import Cost
     from paribus.runs.executors.jobs import JobState
     from paribus.runs.progress import Progress
+    from paribus.study.trainer import Trial
 
 MIB = 2**20
 
@@ -135,7 +136,8 @@ def costs(study: Study, cost: Cost | None, pilot: Results | None = None) -> Tabl
     if memories:
         arm = max(memories, key=memories.__getitem__)
         values[f"MiB per trial (largest: {arm})"] = _amount(memories[arm] / MIB)
-    return table(f"{trials}; cost of training only", ("", " "), values.items())
+    trials += "; training only, without evaluation, tasks and timing"
+    return table(trials, ("", " "), values.items())
 
 
 def _amount(value: float) -> str:
@@ -174,11 +176,12 @@ def detectable(
 # Studies that run
 
 
-def trials(results: Results, live: Progress | None) -> Table:
+def trials(results: Results, live: Progress | None, failed: Sequence[Trial] = ()) -> Table:
     """Build a table of the trials: state, number of steps and training time.
 
     Args:
         live: progress of the run, or None if the study is not running.
+        failed: trials in which the last run failed.
     """
     begun, rows = live.running if live else {}, []
     for folder in results.finished:
@@ -186,11 +189,12 @@ def trials(results: Results, live: Progress | None) -> Table:
         timing = results.timing.get((folder.arm, folder.seed))
         took = numbers.duration(timing["training_seconds"]) if timing else ""
         state = "✓ finished" if trial["diverged_at"] is None else "✗ diverged"
-        if failed := trial.get("failed"):
-            state = f"✗ failed: {failed}"
+        if why := trial.get("failed"):
+            state = f"✗ failed: {why}"
         rows.append((folder.label, state, str(trial.get("iterations", "")), took))
     for folder in results.unfinished:
-        state = "started" if folder.label in begun else "waiting"
+        is_failed = (folder.arm, folder.seed) in failed
+        state = "started" if folder.label in begun else "✗ failed" if is_failed else "waiting"
         rows.append((folder.label, state, str(begun.get(folder.label, 0)), ""))
     return table("", ("trial", "state", "steps", "training"), rows)
 

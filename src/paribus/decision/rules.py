@@ -22,8 +22,7 @@ SHIPPED = tomllib.loads(FILE.read_text(encoding="utf-8"))
 @cache
 def shipped_rule(name: str) -> Rule:
     """Load a built-in rule by name. Raises ParibusError if the name is unknown."""
-    package = __name__.rpartition(".")[0]
-    record = require_declared(name, SHIPPED, "decision.rule", "rule", package)
+    record = require_declared(name, SHIPPED, "decision.rule", "rule")
     return rule_from_record({"name": name} | record, FILE.name)
 
 

@@ -8,6 +8,7 @@ metrics can be evaluated.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from paribus.results.software import SAME_BITS
 from paribus.study import Study, step_code
 
 ROWS = 2  # of the batches that are tried
+LEAST_WINDOWS = 30  # of the held-out text
 DRY_ROWS = ROWS * 6  # in each of six passes
 TAME_RATE = 1e-2  # a larger learning rate amplifies rounding beyond any tolerance
 REPEATED = ("train_loss", "grad_norm")  # columns that are compared
@@ -88,8 +90,16 @@ def check_arm(
         if type(error) is not ParibusError or where in str(error):
             raise
         raise ParibusError(f"{where}{own}: {error}", code=error.code) from error.__cause__
-    names = some([f"'{name}'" for name in unchanged])
-    return [f"{where}: optimizer {names} changed no weights in one step"] if unchanged else []
+    warnings, n_windows = list[str](), len(dataset.validation) // seq_len
+    if n_windows < LEAST_WINDOWS:
+        warnings.append(
+            f"the held-out text has only {len(dataset.validation)} tokens ({n_windows} windows), "
+            "so scores say little; add text, or increase data.validation_fraction"
+        )
+    if unchanged:
+        names = some([f"'{name}'" for name in unchanged])
+        warnings.append(f"{where}: optimizer {names} changed no weights in one step")
+    return warnings
 
 
 def _try_steps(
@@ -184,7 +194,8 @@ def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
     paths |= {f"blocks.0.{name}": name for name, _ in model.blocks[0].named_children()}
     paths = {path: sites.get(name, name) for path, name in paths.items()}
     own = {path: site for path, site in paths.items() if site in named}
-    with torch.no_grad(), capture(model, own) as outputs:
+    # The next part may fail on a wrong shape. A later step raises any other error again.
+    with torch.no_grad(), capture(model, own) as outputs, suppress(Exception):
         model(torch.zeros(B, T, dtype=torch.long, device=next(model.parameters()).device))
     for path, site in own.items():
         wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)

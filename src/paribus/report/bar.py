@@ -43,6 +43,7 @@ def bar_card(against: Mapping[str, Any], runs: RunsRecord) -> Card:
         blocks=(Block(title_of(metric), (row,)),),
         reading=reading,
         action="",
+        secondary="",
         overruled="",
         cautions=tuple(cautions_of_runs(runs)),
         missing="",

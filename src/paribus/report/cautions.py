@@ -266,14 +266,17 @@ def _reused(c: Context) -> Values:
 
 
 def _not_tuned(c: Context) -> Values:
-    study = c.analysis.study
-    set_on_purpose = [
-        *(study.tuning.keys if study.tuning else ()),
-        *study.differences(c.contrast.arm),
-    ]
-    rate = study.arm_facts(c.contrast.arm).learning_rate
-    if rate is not None and not any("learning_rate" in key for key in set_on_purpose):
-        yield {"rate": numbers.compact(rate)}
+    study, changed = c.analysis.study, c.analysis.study.differences(c.contrast.arm)
+    tuned, rate = study.tuning.keys if study.tuning else (), "learning_rate"
+    rates = [study.arm_facts(arm).learning_rate for arm in c.pair[::-1]]
+    texts = [numbers.compact(value) for value in rates if value is not None]
+    is_treatment = changed and all(rate in key for key in changed)
+    if len(texts) == len(rates) and not is_treatment and not any(rate in key for key in tuned):
+        yield {
+            "rate": texts[1],
+            "rates": [f"{c.base} {texts[0]}", f"{c.arm} {texts[1]}"],
+            "of_optimizers": any("optimizer" in key for key in changed),
+        }
 
 
 class Kind(NamedTuple):

@@ -113,6 +113,7 @@ class Card:
         blocks: results, one block per endpoint.
         reading: sentence that explains how to read the numbers.
         action: decision of the registered rule, or "" if it decides nothing.
+        secondary: changes on secondary endpoints, or "".
         overruled: why the rule does not adopt an arm that is BETTER, or "".
         cautions: unique cautions of all verdicts, most severe first.
         missing: sentence listing the missing trials of an unfinished study, or "".
@@ -124,6 +125,7 @@ class Card:
     blocks: tuple[Block, ...]
     reading: str
     action: str
+    secondary: str
     overruled: str
     cautions: tuple[Caution, ...]
     missing: str
@@ -168,10 +170,11 @@ def build_report(verdicts: Verdicts) -> Report:
         blocks=(
             *(builder.primary() if study.contrasts else builder.scores_of_one_arm()),
             *builder.interactions(),
-            *builder.secondary(),
+            *builder.scores(),
         ),
         reading=builder.reading(),
         action=builder.action(),
+        secondary=builder.secondary(),
         overruled=builder.overruled(),
         cautions=tuple(shown_cautions(verdicts, every)),
         cautions_of=tuple(every),
@@ -306,7 +309,17 @@ class _Builder:
         tests = _deciding(interaction.word, interaction.interacting)
         return Row(interaction.title, interaction.word, change, tests, note)
 
-    def secondary(self) -> list[Block]:
+    def secondary(self) -> str:
+        """Return a sentence with the first changes on secondary endpoints, or ""."""
+        own = [] if self.analysis.runs else secondary_contrasts(self.analysis)
+        rows = [
+            (c.declared.label, self.called[c.arm], c.declared.change_text(says.mean), c.p)
+            for c in own
+            if (says := c.decided)
+        ]
+        return sentence("secondary", rows=rows) if rows else ""
+
+    def scores(self) -> list[Block]:
         """Build one block per secondary score of finished runs; return [] for other studies."""
         rows = []
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():

@@ -46,7 +46,10 @@ def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
             "reference": contrast.reference,
             "metric": contrast.metric,
             "label": contrast.declared.label,
+            "unit": contrast.declared.unit,
+            "better": contrast.declared.better,
             **stated(contrast.decided),
+            "p": contrast.p,
             "adjusted_p": contrast.holm_p,
             "why_not": contrast.why_not,
         }

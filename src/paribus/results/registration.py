@@ -126,9 +126,15 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
         write_json(path, wanted | record)
         return
     if differing := _differing({key: before[key] for key in wanted if key in before}, wanted):
+        kept = folder.path / SOURCES
+        way_out = f"nothing has finished: delete {folder.path}, or give the study a new name"
+        if finished or any(folder.path.glob("**/evaluation.json")):  # or of tuning trials
+            way_out = (
+                f"restore the registered version{f' from {kept}' if kept.is_dir() else ''}, or "
+                f"give the study a new name (finished trials: paribus report {folder.path})"
+            )
         raise ParibusError(
-            f"{folder.path} was registered with a different {some(differing)}; restore the "
-            "registered version, or choose another folder with --results",
+            f"{folder.path} was registered with a different {some(differing)}; {way_out}",
             code="different",
         )
     if edited := edited_words(study, before):

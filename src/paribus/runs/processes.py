@@ -15,6 +15,7 @@ from typing import NoReturn
 
 END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to end
 TAIL_BYTES = 4096
+TRACEBACK = "PARIBUS_TRACEBACK"  # variable; if set, a failed run prints its traceback
 STOPPING = (signal.SIGTERM, signal.SIGUSR2)
 IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)

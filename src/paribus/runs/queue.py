@@ -36,6 +36,7 @@ from pydantic import TypeAdapter, ValidationError
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.runs.processes import Leaving, has_died
+from paribus.study.trainer import Trial
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
 T = TypeVar("T")
@@ -130,9 +131,12 @@ class Queue:
         """Read the configuration of the run, or raise ParibusError if it is missing or invalid."""
         return self._read("order.json", Order, read_json(self.path / "order.json"))
 
-    def remove(self) -> None:
-        """Remove the queue, so that running workers stop claiming tasks."""
+    def remove(self, *, is_failed: bool = False) -> None:
+        """Remove the queue, so that workers stop; keep a failed trial's error for `status`."""
+        failure = self.failure() if is_failed else None
         shutil.rmtree(self.path, ignore_errors=True)
+        if failure and failure["trials"]:
+            write_bytes(self.path / "failure.json", json.dumps(failure).encode())
 
     def _write(self, name: str, content: Any) -> None:
         if self.exists:
@@ -267,13 +271,14 @@ class Queue:
 
     # The end
 
-    def fail(self, message: str, *, trace: str = "") -> None:
-        """Record why the run failed, unless a failure has already been recorded."""
+    def fail(self, message: str, *, trace: str = "", trials: Sequence[Trial] = ()) -> None:
+        """Record why the run failed, and in which trials, unless it has already failed."""
         if self.failure() is None:
-            self._write("failure.json", {"message": message, "trace": trace})
+            record = {"message": message, "trace": trace, "trials": list(trials)}
+            self._write("failure.json", record)
 
-    def failure(self) -> dict[str, str] | None:
-        """Return the recorded failure (message and trace), or None if the run has not failed."""
+    def failure(self) -> dict[str, Any] | None:
+        """Return the failure (message, trace, trials), or None if the run has not failed."""
         return self._content("failure.json")
 
     def note_finished(self) -> None:

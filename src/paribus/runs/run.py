@@ -25,7 +25,7 @@ from paribus.results.opened_texts import note
 from paribus.results.registration import FILE
 from paribus.results.store import results_folder
 from paribus.runs.executors import Backend, find_backend
-from paribus.runs.processes import ending_children
+from paribus.runs.processes import TRACEBACK, ending_children
 from paribus.runs.progress import Progress, Tracker, Watch, watching
 from paribus.runs.queue import Order, Queue, Task
 from paribus.runs.trainer_runner import TrainerRunner, find_trainer
@@ -202,7 +202,7 @@ def _follow(
                 log.close()
     except (ParibusError, KeyboardInterrupt) as error:
         if backend.is_here or isinstance(error, ParibusError):
-            queue.remove()
+            queue.remove(is_failed=folder.exists)
         if backend.is_here:  # nobody is at work
             remove_folder(folder.path / "worktrees")
         raise
@@ -281,7 +281,7 @@ def _wait(
             time.sleep(POLL_SECONDS)
         if failure := queue.failure():
             error = ParibusError(failure["message"])
-            if failure["trace"] and os.environ.get("PARIBUS_TRACEBACK"):
+            if failure["trace"] and os.environ.get(TRACEBACK):
                 error.add_note(failure["trace"])
             raise error
         queue.note_finished()

@@ -40,9 +40,9 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.errors import ParibusError, print_any_character
 from paribus.runs import processes
-from paribus.runs.processes import IGNORED, STOPPING, Left
+from paribus.runs.processes import IGNORED, STOPPING, TRACEBACK, Left
 from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
-from paribus.study.custom_code import add_own_folder
+from paribus.study.custom_code import OWN_MODULE, add_own_folder
 
 if TYPE_CHECKING:
     from paribus.runs.advance import Runner
@@ -229,7 +229,8 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
         if isinstance(error, Left) or leaving.asked:
             code = LEFT
         else:
-            context.queue.fail(_failure(task, error), trace=traceback.format_exc())
+            message, trace = _failure(task, error), traceback.format_exc()
+            context.queue.fail(message, trace=trace, trials=task.trials)
             code = REFUSED
     finally:
         processes.leave(code)
@@ -245,10 +246,13 @@ def _failure(task: Task, error: BaseException) -> str:
             f"custom code exited the process {task.doing}: {words}; fix the code and run again "
             "(finished trials are kept)"
         )
-    return (
-        f"a worker failed {task.doing}: {words}; this is a bug in paribus or in a custom module. "
-        "Set PARIBUS_TRACEBACK=1 to see the traceback (finished trials are kept)"
-    )
+    cause = "this is a bug in paribus"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__", "").startswith(OWN_MODULE):
+            code = frame.f_code
+            cause = f"raised in {Path(code.co_filename).name}:{line}, in {code.co_name}"
+    hint = "" if os.environ.get(TRACEBACK) else f"; set {TRACEBACK}=1 to see the traceback"
+    return f"a worker failed {task.doing}: {words}; {cause}{hint} (finished trials are kept)"
 
 
 class Reporting(logging.Handler):

@@ -62,22 +62,14 @@ Declared = TypeVar("Declared")
 def find_declared(
     name: str, kind: type[Declared], where: str, package: str, folder: Path
 ) -> Declared:
-    """Return the built-in or custom component with the given name.
+    """Return a component of class `kind` by its name in `package`, or by its import path.
 
-    Args:
-        name: name of a component declared in `package`, or import path of a custom component.
-        kind: class of the component.
-        where: study key of the name, used in error messages.
-        package: package of the built-in components.
-        folder: folder against which import paths are resolved.
-
-    Raises:
-        ParibusError: if the component does not exist.
+    Raises ParibusError if it does not exist, naming the study key `where`.
     """
     word = kind.__name__.lower()
     known = declared(package, kind)  # type: ignore[type-var]
     if ":" not in name:
-        return require_declared(name, known, where, word, package)
+        return require_declared(name, known, where, word)
     own = load_own(name, f"{where} = '{name}'", word, kind, folder)
     if known.get(own.name, own) is not own:
         raise ParibusError(
@@ -95,18 +87,10 @@ def load_new(
     folder: Path,
     taken: Iterable[str],
 ) -> Iterator[Declared]:
-    """Load custom components, and check that their names are valid and unique.
+    """Load custom components of class `kind` from import paths, which the study's `key` lists.
 
-    Args:
-        paths: import paths of the components.
-        key: study key that lists the paths, used in error messages.
-        word: singular noun for the component, used in error messages.
-        kind: class of the components.
-        folder: folder against which import paths are resolved.
-        taken: names that are already in use.
-
-    Raises:
-        ParibusError: if a component cannot be loaded, or its name is in use or contains a slash.
+    Raises ParibusError if a component, called `word` in messages, cannot be loaded, or if its name
+    is in use (`taken`) or contains a slash.
     """
     names = set(taken)
     for path in paths:
@@ -124,39 +108,25 @@ def require_declared(
     known: Mapping[str, Declared],
     where: str,
     word: str,
-    package: str,
     own: str = "refer to custom code as 'file.py:name'",
 ) -> Declared:
     """Return `known[name]`. Raises ParibusError with a suggestion if the name is unknown.
 
-    Args:
-        name: name of the component.
-        known: components, keyed by name.
-        where: study key of the name, used in error messages.
-        word: singular noun for the component, used in error messages.
-        package: package that declares the components, used in error messages.
-        own: instruction for using a custom component, appended to the error message.
+    The message names the study key `where`, the noun `word` for the component, and with `own` how
+    to use a custom one.
     """
     if name not in known:
         raise ParibusError(
-            f"{where}: unknown {word} '{name}'; {nearest(name, known)}; see the built-in ones in "
-            f"{package.replace('.', '/')}/, or {own}",
+            f"{where}: unknown {word} '{name}'; {nearest(name, known, len(known))} (or {own})",
             code="unknown",
         )
     return known[name]
 
 
 def read_options(model: type[Options], given: Mapping[str, Any], where: str, name: str) -> Options:
-    """Validate a component's options, and return them as an instance of `model`.
+    """Validate the options of the component `name`, and return them as an instance of `model`.
 
-    Args:
-        model: class of the options.
-        given: options from the study.
-        where: study key of the options, used in error messages.
-        name: name of the component, used in error messages.
-
-    Raises:
-        ParibusError: if an option is unknown or invalid.
+    Raises ParibusError if an option is unknown or invalid, naming the study key `where`.
     """
     try:
         return model.model_validate(dict(given))

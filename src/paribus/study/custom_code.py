@@ -29,6 +29,7 @@ from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
 EXAMPLES = Path(__file__).resolve().with_name("examples")  # built-in studies and their code
 OWN_FOLDERS: list[str] = []  # of custom code, which this process added to `sys.path`
+OWN_MODULE = "paribus_own_"  # prefix of the names of modules with custom code
 SOURCES = "sources"  # in a results folder: the files that its study names
 # {file: "file:" and its SHA-256}; files as they are named below the study's folder.
 Sources = dict[str, str]
@@ -52,14 +53,10 @@ def load_own(
     """Import a custom object by its import path, and check its type.
 
     Args:
-        path: import path of the object.
-        where: study key of the path, used in error messages.
         kind: singular noun for the object, used in error messages.
         wanted: required class of the object, or a predicate that it must satisfy.
-        folder: folder against which the path is resolved.
 
-    Raises:
-        ParibusError: if the object does not exist, cannot be imported or has the wrong type.
+    Raises ParibusError if the object does not exist, cannot be imported or has the wrong type.
     """
 
     def is_wanted(value: object) -> bool:
@@ -102,7 +99,7 @@ def own_file(name: str, folder: Path, where: str) -> Path:
 def _load(file: Path, folder: Path, where: str) -> ModuleType:
     add_own_folder(folder)  # files beside it can be imported
     # One module object for a file, under a name of its own that no import can meet.
-    alias = f"paribus_own_{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}"
+    alias = f"{OWN_MODULE}{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}"
     if alias in sys.modules:
         return sys.modules[alias]
     spec = importlib.util.spec_from_file_location(alias, file)
@@ -136,13 +133,7 @@ def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
 
 
 def digests_of(names: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
-    """Return digests of custom source files, keyed by import path.
-
-    Args:
-        names: component names; names of built-in components are skipped.
-        key: study key of the names, used in error messages.
-        folder: folder against which import paths are resolved.
-    """
+    """Return digests of custom source files, keyed by import path, without built-in names."""
     return {name: _sources(name, key, folder) for name in names if ":" in name}
 
 
@@ -172,13 +163,7 @@ def sources_folder(results: Path) -> Path:
 
 
 def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
-    """Return {file: content} for the file of an import path and all files that it imports.
-
-    Args:
-        path: import path, `file.py:name`.
-        folder: folder against which the path is resolved.
-        where: study key of the path, used in error messages.
-    """
+    """Return {file: content} for the file of an import path and all files that it imports."""
     file, root = own_file(path.partition(":")[0], folder, where).resolve(), folder.resolve()
     if not file.is_relative_to(root) or file.is_relative_to(EXAMPLES):
         root = file.parent

@@ -174,7 +174,7 @@ class Decision(Spec):
     unreachable: Literal["refuse", "accept"] = "refuse"
     """Whether to refuse or accept a study that cannot reach a verdict, for example because it has
     a single arm or too few seeds, because a limit, benefit or endpoint is missing, or because its
-    hypotheses name impossible outcomes."""
+    hypotheses name impossible outcomes. Fewer than five seeds without hypotheses only warn."""
 
 
 class Resources(Spec):

@@ -258,7 +258,7 @@ class Study(Spec):
     def difference_texts(self, arm: str) -> dict[str, str]:
         """Return {dotted key: "reference's value → arm's value"} for all settings that differ."""
         return {
-            self.format.word(key): f"{_stated(before)} → {_stated(after)}"
+            self.format.word(key): f"{_stated(before, key)} → {_stated(after, key)}"
             for key, (before, after) in self.differences(arm).items()
         }
 
@@ -508,8 +508,10 @@ def built(
     return study
 
 
-def _stated(value: Any) -> str:
+def _stated(value: Any, key: str = "") -> str:
     """Return a setting's value as text, without the unset keys of tables."""
+    if value is None and ".modules." in key:
+        return "built-in"
     if isinstance(value, dict):
         stated = {k: v for k, v in value.items() if v is not None and v != {}}
         return ", ".join(f"{key} {_stated(v)}" for key, v in stated.items())

@@ -33,9 +33,9 @@ from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, blamed
 from paribus.rng import stream
 
-CAUSES = {
-    "other rows": "logits depend on other rows of the batch; compute each row independently",
-    "later tokens": "logits depend on tokens after position t; use only tokens up to t",
+FAULTS = {  # what was changed: the fault and the advice
+    "other rows": ("mixes rows of the batch", "does forward reduce over dim 0?"),
+    "tokens after t": ("is not causal", "use only tokens up to t"),
 }
 MOST_ROWS, MOST_TOKENS = 16, 2**10  # of a batch, of at least two rows
 LEAST_PLACES = 16  # positions from which tokens are changed
@@ -141,10 +141,12 @@ def require_no_leak(
     n_places = max(2 * B, LEAST_PLACES)
     places = np.append(rng.permutation(np.arange(1, T - 1))[: n_places - 1], T - 1)
     rounds = [("other rows", np.where(np.arange(B) == row, T, 0)) for row in {0, B - 1}]
-    rounds += [("later tokens", kept_B) for kept_B in np.resize(places, (-(-len(places) // B), B))]
+    rounds += [
+        ("tokens after t", kept_B) for kept_B in np.resize(places, (-(-len(places) // B), B))
+    ]
     with seeded(0):
         base = read(tokens_BT)
-    for number, (cause, kept_B) in enumerate(rounds if min(vocab_size, T) > 1 else ()):
+    for number, (changed, kept_B) in enumerate(rounds if min(vocab_size, T) > 1 else ()):
         steps = rng.integers(1, vocab_size, size=(B, T)) * (np.arange(T) >= kept_B[:, None])
         changed_BT = (tokens_BT + torch.from_numpy(steps).to(tokens_BT.device)) % vocab_size
         with seeded(1 + number):
@@ -153,11 +155,12 @@ def require_no_leak(
             difference_T = differences(base[row, :kept], logits[row, :kept])
             seen = max(seen, *difference_T.tolist(), 0.0)
             if seen > allowed:
+                fault, advice = FAULTS[changed]
                 raise NotCausalError(
-                    f"{where}{_named_modules(setting)} is not causal: at position t = "
+                    f"{where}{_named_modules(setting)} {fault}: at position t = "
                     f"{int((difference_T > allowed).nonzero()[0])}, in evaluation mode, "
                     f"log-probabilities change by {seen:.3g} nats (rounding explains at most "
-                    f"{allowed:.1g}), because {CAUSES[cause]}",
+                    f"{allowed:.1g}) if {changed} change; {advice}",
                     seen,
                 )
     return Reading(seen, min(len(places) / max(T - 1, 1), 1.0))

@@ -122,10 +122,11 @@ def be_rank(rank: int, size: int, port: int, task: Task, context: Context, paren
     except Left:
         code = LEFT
     except ParibusError as error:
-        context.queue.fail(str(error))
+        context.queue.fail(str(error), trials=task.trials)
     except Exception as error:
         if failure := machine_failure(error):
-            context.queue.fail(f"rank {rank} of {size} (on {platform.node()}): {failure}")
+            words = f"rank {rank} of {size} (on {platform.node()}): {failure}"
+            context.queue.fail(words, trials=task.trials)
         else:
             traceback.print_exc()
     sys.stderr.flush()

@@ -109,28 +109,21 @@ def parts(kind: str) -> dict[str, Part]:
 
 
 def find_part(kind: str, name: str, key: str) -> Part:
-    """Return the built-in part called `name`.
+    """Return the built-in part called `name` of a kind (a key of `KINDS`).
 
-    Args:
-        kind: a key of `KINDS`.
-        name: name in the study.
-        key: study key that sets `name`, for error messages.
-
-    Raises ParibusError if there is no such part.
+    Raises ParibusError if there is no such part, naming the study's `key`.
     """
-    hint = "specify a custom one in model.modules"
-    return require_declared(name, parts(kind), key, KINDS[kind], f"{PACKAGE}.{kind}", hint)
+    site = key.split(".")[1]
+    site = "block_norm and model.modules.final_norm" if site == "norm" else site
+    hint = f"set model.modules.{site} to a custom module, 'file.py:Class'"
+    return require_declared(name, parts(kind), key, KINDS[kind], hint)
 
 
 def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
-    """Import the class of a custom module.
+    """Import the class of a custom module, such as "parts.py:MyNorm" in `folder`.
 
-    Args:
-        path: import path, such as "parts.py:MyNorm".
-        key: study key that sets `path`, for error messages.
-        folder: folder against which `path` is resolved.
-
-    Raises ParibusError if `path` does not refer to a subclass of `nn.Module`.
+    Raises ParibusError if `path` does not refer to a subclass of `nn.Module`, naming the study's
+    `key`.
     """
 
     def is_module_class(value: object) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from paribus.engine.setting.data import SeqLen
 from paribus.errors import ParibusError, nearest
@@ -16,12 +16,14 @@ from paribus.study.base import Seed, Spec
 
 Layers = Annotated[int, Field(gt=0, le=1_000)]  # DeepNet has as many (Wang et al. 2022)
 Width = Annotated[int, Field(gt=0, le=2**16)]
+# The error about an unknown name lists the known ones, also for true and false.
+Name = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, bool) else x)]
 
 
 class Embedding(Spec):
     """Token and position embeddings before the first block, optionally normalized."""
 
-    norm: str = "none"
+    norm: Name = "none"
     """Norm from `paribus/engine/model/norms/`: none, layernorm, rmsnorm, center, ..."""
     norm_at: Literal["sum", "tokens"] = "sum"
     """`sum` normalizes the sum of token and position embeddings; `tokens` normalizes token
@@ -48,7 +50,7 @@ class Init(Spec):
 class Positions(Spec):
     """Position encoding."""
 
-    kind: str = "learned"
+    kind: Name = "learned"
     """Position encoding from `paribus/engine/model/positions/`: learned, rotary, none."""
     theta: Annotated[float, Field(gt=0)] = 10_000.0
     """Base of rotary angles (Su et al. 2021); channel pair i rotates by theta^(-2i/K) per token."""
@@ -57,7 +59,7 @@ class Positions(Spec):
 class Norm(Spec):
     """Norms in blocks and before the head."""
 
-    kind: str = "layernorm"
+    kind: Name = "layernorm"
     """Norm from `paribus/engine/model/norms/`: layernorm, rmsnorm, ..."""
     eps: Annotated[float, Field(gt=0)] | None = None
     """Epsilon of the norms; None means 1e-5 for LayerNorm and 1e-6 for RMSNorm."""
@@ -81,12 +83,12 @@ SUPPORTED_KINDS = {
 class Attention(Spec):
     """Causal self-attention."""
 
-    kind: str = "causal"
+    kind: Name = "causal"
     """Attention from `paribus/engine/model/attentions/`."""
     n_kv_head: Width | None = None
     """Number of key-value heads (grouped-query attention, Ainslie et al. 2023); None means
     `n_head`."""
-    qk_norm: str = "none"
+    qk_norm: Name = "none"
     """Norm of queries and keys in each head (Dehghani et al. 2023); same names as `norm.kind`."""
     softcap: Annotated[float, Field(gt=0)] | None = None
     """Soft cap of attention scores, softcap tanh(score / softcap) (Gemma 2); None means no cap."""
@@ -98,7 +100,7 @@ class Attention(Spec):
 class MLP(Spec):
     """MLP in each block."""
 
-    kind: str = "gelu"
+    kind: Name = "gelu"
     """MLP from `paribus/engine/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
     ratio: Annotated[int, Field(gt=0, le=64)] = 4
     """Inner width as a multiple of d_model."""

@@ -62,7 +62,7 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
     if ":" in data.corpus:
         result = _own(data.corpus, folder)
     else:
-        result = require_declared(data.corpus, all_corpora(), "data.corpus", "corpus", __name__)
+        result = require_declared(data.corpus, all_corpora(), "data.corpus", "corpus")
     for key in SOURCE_KEYS:
         value: Any = getattr(data, key)
         if value != Data.model_fields[key].default and key not in result.reads:

@@ -68,12 +68,15 @@ def possible(study: Study) -> dict[str, Metric]:
 
 def probe_columns(study: Study) -> dict[str, list[str]]:
     """Return the names of the columns that each probe records in any arm, keyed by probe."""
-    settings = [study.setting(arm) for arm in study.arms]
+    settings = {arm: study.setting(arm) for arm in study.arms}
     columns: dict[str, list[str]] = {}
     for probe in known_probes(study):
         names: dict[str, None] = {}
-        for setting in settings:
-            slots = optimizer_slots(setting.training, study.folder) if probe.by_slot else ()
+        for arm, setting in settings.items():
+            try:
+                slots = optimizer_slots(setting.training, study.folder) if probe.by_slot else ()
+            except ParibusError as error:
+                raise ParibusError(f"arm '{arm}': {error}", code=error.code) from None
             names |= dict.fromkeys(column.name for column in probe.columns(setting, slots))
         columns[probe.name] = [*names] or [probe.name]
     return columns

@@ -27,7 +27,7 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
     known = dict(sorted((all_tasks() | {task.name: task for task in own}).items()))
     for name in names or ():
         own_goes = "list custom ones in tasks.own"
-        require_declared(name, known, "tasks.names", "task", __name__, own_goes)
+        require_declared(name, known, "tasks.names", "task", own_goes)
     return [value for name, value in known.items() if names is None or name in names]
 
 

@@ -122,13 +122,8 @@ def _is_slot(slot: object) -> bool:
 
 
 def find_optimizer(name: str, key: str, folder: Path | None) -> Optimizer:
-    """Return the built-in or custom optimizer called `name`.
+    """Return an optimizer by name or import path, such as "muon" or "ideas.py:my_optimizer".
 
-    Args:
-        name: name or import path, such as "muon" or "ideas.py:my_optimizer".
-        key: study key that sets `name`, for error messages.
-        folder: folder against which import paths are resolved.
-
-    Raises ParibusError if there is no such optimizer.
+    Raises ParibusError if there is no such optimizer, naming the study's `key`.
     """
     return find_declared(name, Optimizer, key, PACKAGE, folder or Path.cwd())
