@@ -54,7 +54,7 @@ class Drawing:
     axis: Line
     section: Section = "diagnostics"
     across: Line = ""
-    parts: Annotated[tuple[Line, ...], Field(strict=False, max_length=20_000)] = ()
+    parts: Annotated[tuple[Line, ...], Field(strict=False)] = ()
     against: Line = ""
     log: bool = False
     note: Annotated[str, Field(max_length=500), AfterValidator(one_line)] = ""

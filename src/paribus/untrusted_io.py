@@ -25,8 +25,7 @@ MIB = 2**20
 # The largest file of each kind, in bytes.
 STUDY_BYTES = 1 * MIB  # the built-in ones have 3 KiB
 CODE_BYTES = 4 * MIB
-TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
-RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
+RECORD_BYTES = 256 * MIB  # read whole: initial.json of 100,000 parameters has some 20 MiB
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
 LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are read in pieces
 
@@ -77,13 +76,15 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(path)
 
 
-def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> bytes:
+def read_bytes(
+    path: str | os.PathLike[str], limit: int = RECORD_BYTES, *, missing: str = ""
+) -> bytes:
     """Read a regular file of at most `limit` bytes. Raises ParibusError if it is unreadable."""
     with open_regular(path, limit, missing=missing) as file:
         return file.read()
 
 
-def read_text(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
+def read_text(path: str | os.PathLike[str], limit: int = RECORD_BYTES, *, missing: str = "") -> str:
     """Read a UTF-8 file without converting line endings. Raises ParibusError if it is invalid."""
     try:
         return read_bytes(path, limit, missing=missing).decode("utf-8")
@@ -131,7 +132,7 @@ def _parsed(parse: Callable[[], Any], where: str, language: str) -> Any:
 
 def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
     """Parse a JSON file of at most RECORD_BYTES. Raises ParibusError if it is invalid."""
-    return parse_json(read_text(path, RECORD_BYTES, missing=missing), os.fspath(path))
+    return parse_json(read_text(path, missing=missing), os.fspath(path))
 
 
 def files_below(folder: Path) -> list[Path]:

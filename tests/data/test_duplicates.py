@@ -78,7 +78,6 @@ def test_runs_by_hand(runs_of):
 def test_containment_matches_a_search_of_strings(seed, runs_of, monkeypatch):
     runs_of(6)
     if seed % 2:  # as in a long text
-        monkeypatch.setattr(duplicates, "LONG_TEXT", 0)
         monkeypatch.setattr(duplicates, "CHUNK_TOKENS", 64)
     rng = np.random.default_rng(seed)
     train, validation = ("".join(rng.choice(list("abc"), size=n)) for n in (300, 200))

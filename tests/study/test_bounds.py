@@ -18,7 +18,6 @@ from ..tools import refused
         ("data.seq_len", 10**12, "1048576"),
         ("training.iterations", 10**12, "10000000"),
         ("training.tokens", 2048 * 10**8, "200,000,000"),
-        ("probes.every", {str(i): 1 for i in range(1001)}, "at most 1000 items"),
         ("seeds", list(range(100_001)), "at most 100000 items"),
         ("model.init.salt", int("9" * 4000), "9223372036854775807"),
         ("training.optimizer.learning_rate", int("9" * 4000), "training.optimizer.learning_rate"),

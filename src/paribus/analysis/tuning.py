@@ -34,7 +34,6 @@ from paribus.statistics import (
     vertex_error,
 )
 from paribus.study import LEARNING_RATE, Candidate, Study, tuning_study, values_text
-from paribus.study.study import tuning_of
 from paribus.study.tuning import VERTEX_DIGITS, Value
 from paribus.study.tuning_study import candidate_arm
 
@@ -180,7 +179,8 @@ def tuned_in(study: Study, table: Table) -> Tuned:
 
     Raises ParibusError if the trials belong to another tuning plan, or if a trial is unfinished.
     """
-    tuning, results = tuning_of(study), table.results
+    tuning, results = study.tuning, table.results
+    assert tuning is not None
     if tuning_study(study).digest != results.study.digest:
         raise ParibusError(
             f"{results.path} contains the trials of another tuning plan; restore the folder, or "
@@ -224,7 +224,8 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
     Raises:
         ParibusError: if the trials belong to another tuning plan, or if a trial is unfinished.
     """
-    tuning, tuned = tuning_of(study), tuned_in(study, Table.from_results(results))
+    tuning, tuned = study.tuning, tuned_in(study, Table.from_results(results))
+    assert tuning is not None
     return {
         "select": tuning.select,
         "better": tuned.metric.better,

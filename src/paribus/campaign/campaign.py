@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder
 from paribus.report.cautions import invalid_text
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import ResultsFolder, load_results
 from paribus.results.formats import read_as, write_json
 from paribus.results.registration import utc_now
 from paribus.results.store import CAMPAIGN, IDEAS, run_lock
@@ -42,8 +42,6 @@ from paribus.study.custom_code import own_digests
 from paribus.study.trainer import STACKED
 from paribus.untrusted_io import is_regular
 
-Run = Callable[..., Results]
-Register = Callable[[Study, Path], Path]
 MEASURED = ("word", "effect", "low", "high", "p", "adjusted_p")  # what is kept of a verdict
 
 
@@ -85,8 +83,8 @@ class Campaign(BaseModel):
     verdicts: dict[str, dict[str, Any]] | None = None
 
     _path: Path = PrivateAttr()
-    _run: Run = PrivateAttr()
-    _register: Register = PrivateAttr()
+    _run: Any = PrivateAttr()
+    _register: Any = PrivateAttr()
 
     @property
     def path(self) -> Path:
@@ -192,7 +190,7 @@ def begin(
     return campaign
 
 
-def open_campaign(path: Path, run: Run = run, register: Register = register) -> Campaign:
+def open_campaign(path: Path, run: Any = run, register: Any = register) -> Campaign:
     """Load the campaign in a folder. Raises ParibusError if none exists.
 
     `run` and `register` must have the signatures of `paribus.run` and `paribus.register`.

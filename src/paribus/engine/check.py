@@ -187,22 +187,19 @@ def _check_update(
 
 
 def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
-    """Raise ParibusError if a custom module returns a wrong shape, which might broadcast."""
-    B, T, named = ROWS, setting.data.seq_len, setting.model.modules.named
-    sites = {"attention_norm": "block_norm", "mlp_norm": "block_norm"}
-    paths = {name: name for name, _ in model.named_children()}
-    paths |= {f"blocks.0.{name}": name for name, _ in model.blocks[0].named_children()}
-    paths = {path: sites.get(name, name) for path, name in paths.items()}
-    own = {path: site for path, site in paths.items() if site in named}
+    """Raise ParibusError if a module returns a wrong shape, which might broadcast."""
+    B, T = ROWS, setting.data.seq_len
+    paths = [name for name, _ in model.named_children()]
+    paths += [f"blocks.0.{name}" for name, _ in model.blocks[0].named_children()]
     # The next part may fail on a wrong shape. A later step raises any other error again.
-    with torch.no_grad(), capture(model, own) as outputs, suppress(Exception):
+    with torch.no_grad(), capture(model, paths) as outputs, suppress(Exception):
         model(torch.zeros(B, T, dtype=torch.long, device=next(model.parameters()).device))
-    for path, site in own.items():
-        wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)
-        if path in outputs and (shape := tuple(outputs[path].shape)) != wanted:
+    for path, output in outputs.items():
+        wanted = (B, T, vocab_size if path == "head" else setting.model.d_model)
+        if (shape := tuple(output.shape)) != wanted:
             raise ParibusError(
-                f"model.modules.{site} = '{named[site]}' returned shape {shape}, but must return "
-                f"{wanted}; correct its forward method",
+                f"the module '{path}' returned shape {shape}, but must return {wanted}; correct "
+                "its forward method",
                 code="own_code",
             )
 

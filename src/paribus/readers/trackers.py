@@ -19,7 +19,7 @@ from paribus.readers import port
 from paribus.readers.facts import WORDS
 from paribus.readers.port import Run, Source, Value, as_dict, is_number, reader
 from paribus.readers.tables import Column, columns_of, numbers_of, read_table
-from paribus.untrusted_io import RECORD_BYTES, is_regular, open_regular, read_text, regular_path
+from paribus.untrusted_io import is_regular, open_regular, read_text, regular_path
 
 # What is logged beside scores, by the end of its name.
 COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step")
@@ -75,7 +75,7 @@ def mlflow(source: Source) -> Iterator[Run]:
     run.state(**{port.NOT_FINISHED: STATUS.get(meta.get("status", ""))})
     for kind, prefix in (("params", ""), ("tags", "tags."), ("metrics", "")):
         for file in filter(is_regular, sorted((home / kind).rglob("*"))):
-            name, text = file.relative_to(home / kind).as_posix(), read_text(file, RECORD_BYTES)
+            name, text = file.relative_to(home / kind).as_posix(), read_text(file)
             if kind != "metrics":
                 run.facts[prefix + name] = port.as_value(text.strip())
                 continue

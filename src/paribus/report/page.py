@@ -21,7 +21,7 @@ from paribus.report.figures import Figure, colours, draw, forest_name
 from paribus.report.model import build_report
 from paribus.report.render import fill
 from paribus.results import Results
-from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
+from paribus.untrusted_io import is_regular, read_text
 
 
 def write_report(
@@ -98,7 +98,7 @@ def javascript() -> str:
     """
     path = cache_folder() / "scripts" / f"vega-{version('vl-convert-python')}.js"
     with contextlib.suppress(ParibusError):
-        return read_text(path, CODE_BYTES)
+        return read_text(path)
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     text = bundle.replace("</script", "<\\/script")
     with contextlib.suppress(ParibusError):  # a cache that cannot be written is no reason to stop

@@ -425,7 +425,7 @@ def task_contrast_table(analysis: Analysis) -> Table:
             change = numbers.delta(100 * says.mean, 100 * ends.low, 100 * ends.high, 1)
         rows.append(
             {
-                "task": c.declared.task or "",
+                "task": c.declared.column,
                 "arm": analysis.study.called[c.arm],
                 _change_label(analysis.study): change,
                 "p": numbers.p_value(c.p),

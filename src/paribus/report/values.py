@@ -29,7 +29,7 @@ from paribus.report.figures import Figure, draw
 from paribus.report.pdf import breakable, minus, write_figure
 from paribus.report.table_model import Table
 from paribus.results import load_results
-from paribus.untrusted_io import CODE_BYTES, parse_toml, read_text
+from paribus.untrusted_io import parse_toml, read_text
 
 # What a document can ask of a study, an arm and an endpoint.
 NAMES = ("word", "change", "effect", "low", "high", "p", "holm", "n", "mean", "sd")
@@ -156,7 +156,7 @@ def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
     """
     missing = f"{path} does not exist; create it with a [studies] section, main = 'results/main'"
     try:
-        text = read_text(path, CODE_BYTES, missing=missing)
+        text = read_text(path, missing=missing)
         paper = Paper.model_validate(parse_toml(text, str(path)))
     except ValidationError as error:
         raise ParibusError(f"{path}: {explain(error, Paper)}") from None
@@ -210,11 +210,11 @@ def check_document(path: Path, document: Path) -> list[str]:
         document: Typst or LaTeX file.
     """
     paper, studies = read_paper(path)
-    text = read_text(document, CODE_BYTES, missing=f"{document} does not exist; correct the path")
+    text = read_text(document, missing=f"{document} does not exist; correct the path")
     accepted = path.parent / "values.json"
     now = {name: study.values for name, study in studies.items()}
     if accepted.is_file():
-        before = json.loads(read_text(accepted, CODE_BYTES))
+        before = json.loads(read_text(accepted))
         lines = [f"{accepted}: {change}" for change in _changes(before, now)]
     else:
         lines = [f"{accepted} is missing; write it with `paribus values {path}`"]

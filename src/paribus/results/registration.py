@@ -38,7 +38,7 @@ from paribus.study import (
     parse_study,
 )
 from paribus.study.custom_code import EXAMPLES, SOURCES, digests_of, own_files, source_name
-from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
+from paribus.untrusted_io import read_bytes
 
 WORDS = "words"  # key of the descriptive texts; the registered ones are shown
 FIRST = ("packages", "code", WORDS)  # keys that stay as first registered; compared separately
@@ -154,7 +154,7 @@ def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str,
     path = folder.path / FILE
     registered = read_json(path)
     before = folder.path / f"registration-{registered['number']}.json"
-    write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
+    write_bytes(before, read_bytes(path))  # as it lies: its digest is of its bytes
     stated = {
         "registered_at": utc_now(),
         "number": registered["number"] + 1,
@@ -244,7 +244,7 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
     for file in sorted(set(files)):
         if not (file.is_relative_to(root) or file.is_relative_to(EXAMPLES)) or not file.is_file():
             continue
-        name, content = source_name(file, study.folder), read_bytes(file, TOKENIZER_BYTES)
+        name, content = source_name(file, study.folder), read_bytes(file)
         kept[name] = hashlib.sha256(content).hexdigest()
         if results / SOURCES / name != file:  # not where the study was read from there
             write_bytes(results / SOURCES / name, content)

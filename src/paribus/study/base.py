@@ -13,7 +13,6 @@ from paribus.metric import LONGEST
 MOST_STEPS = 10**7
 MOST_SEEDS = 100_000
 MOST_ARMS = 256
-MOST_ENTRIES = 1_000  # of any other list or table
 MOST_RESAMPLES = 10**6
 
 # A folder's name has at most 255 bytes on the usual file systems, a character up to four, and

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.study.base import TrialSetting
-from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
+from paribus.untrusted_io import is_regular, read_bytes
 
 EXAMPLES = Path(__file__).resolve().with_name("examples")  # built-in studies and their code
 OWN_FOLDERS: list[str] = []  # of custom code, which this process added to `sys.path`
@@ -172,7 +172,7 @@ def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
     while waiting:
         source = waiting.pop()
         if source not in contents:
-            contents[source] = content = read_bytes(source, CODE_BYTES)
+            contents[source] = content = read_bytes(source)
             try:
                 waiting += _imported(source, content, root)
             except SyntaxError as error:

@@ -478,13 +478,6 @@ def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: st
         node[form.alternatives[key].split(".")[-1]] = None
 
 
-def tuning_of(study: Study) -> Tuning:
-    """Return the tuning section of a study. Raises ParibusError if it is missing."""
-    if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' has no [tuning] section; add one to tune arms")
-    return study.tuning
-
-
 def built(
     table: dict[str, Any],
     *,

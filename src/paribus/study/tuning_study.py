@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.study.base import shortened
-from paribus.study.study import Study, built, tuning_of
+from paribus.study.study import Study, built
 from paribus.study.tuning import Candidate
 
 # Subfolder of the results folder with the records of tuning.
@@ -38,7 +38,8 @@ def arm_of(candidate: str) -> str:
 
 def tuning_study(study: Study) -> Study:
     """Build the tuning study, which has one arm for each arm of `study` and each candidate."""
-    tuning = tuning_of(study)
+    tuning = study.tuning
+    assert tuning is not None
     table = study.model_dump(exclude=OWN)
     asks = tuning.select.partition("/")[0] in TASKS
     margins = {endpoint.metric: endpoint.margin for endpoint in study.endpoints}

@@ -24,7 +24,7 @@ from paribus.engine.data.tokens import Tokens, tokens_digest
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 
-FORMAT = 6  # of the files of tokens
+FORMAT = 7  # of the files of tokens
 
 
 def remembered(identity: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

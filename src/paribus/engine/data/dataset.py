@@ -37,7 +37,6 @@ class Dataset:
             there is one.
         sources: mixture share and size of each training text, keyed by source.
         held_out: digest and counts of the validation text.
-        has_ends: whether documents end with an end-of-document token.
         test: test text, not readable before the verdict; None if the study has none.
         deduplicated: counts of all text and of text removed by deduplication, or {} without
             deduplication.
@@ -51,7 +50,6 @@ class Dataset:
     digests: dict[str, str]
     sources: dict[str, TrainingText]
     held_out: Scan
-    has_ends: bool
     test: SealedPart | None = None
     deduplicated: Rates = field(default_factory=dict)
 
@@ -149,7 +147,6 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
             for name, share in data.shares.items()
         },
         held_out,
-        texts.has_ends,
         test,
         {key: sum(each[key] for each in rates) for key in rates[0]} if rates else {},
     )

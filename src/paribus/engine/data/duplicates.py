@@ -24,7 +24,6 @@ RUN_TOKENS = 50
 The value is that of Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). 50
 characters are about nine words, more than texts share by chance (30 to 40 in Shakespeare).
 """
-LONG_TEXT = 1 << 19  # runs; filtering them first pays from here on
 SHINGLE_CHARACTERS = 9
 NEAR_DUPLICATE_JACCARD = 0.8
 MIN_PASSAGE_CHARACTERS = 100
@@ -117,17 +116,8 @@ def found_in(runs: np.ndarray, ids: np.ndarray) -> np.ndarray:
         parts = chunks(ids, CHUNK_TOKENS, overlap=RUN_TOKENS - 1)
         return np.concatenate([found_in(runs, part) for part in parts])
     hashes = run_hashes(ids)
-    is_match = np.ones(len(hashes), bool)
-    if len(hashes) > LONG_TEXT:
-        # Few hashes share their first 24 bits with one in `runs`, and only those are searched for:
-        # a quarter of the time.
-        shift = np.uint64(64 - 24)
-        is_used = np.zeros(1 << 24, bool)
-        is_used[runs >> shift] = True
-        is_match = is_used[hashes >> shift]
-    before, until = (np.searchsorted(runs, hashes[is_match], side) for side in ("left", "right"))
-    is_match[is_match] = until > before
-    return is_match
+    before, until = (np.searchsorted(runs, hashes, side) for side in ("left", "right"))
+    return until > before
 
 
 def count_in_training(train: Tokens, validation: np.ndarray) -> int:
@@ -210,9 +200,7 @@ def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
     """
     tail = np.zeros(0, np.uint8)  # of what was kept: the longest part of a run
     for text in documents:
-        lines = _LINE.findall(text)
-        lengths = np.array([len(line.encode()) for line in lines], int)
-        is_ended = np.array([line.endswith("\n") for line in lines], bool)
+        lengths = np.array([len(line.encode()) for line in _LINE.findall(text)], int)
         data = np.concatenate([tail, np.frombuffer(text.encode(), np.uint8)])
         first_bytes = np.flatnonzero(found_in(runs, data))
         while len(first_bytes):
@@ -223,20 +211,10 @@ def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
             # Only where lines were cut, text has new neighbours and can complete another run.
             joints = len(tail) + np.cumsum(np.where(is_cut, 0, lengths))[is_cut]
             first_bytes = _runs_across(np.unique(joints), data, runs)
-            lengths, is_ended = _joined(lengths[~is_cut], is_ended[~is_cut])
+            lengths = lengths[~is_cut]
         if len(lengths):
             yield data[len(tail) :].tobytes().decode()
             tail = np.append(data, np.frombuffer(END, np.uint8))[-RUN_TOKENS + 1 :]
-
-
-def _joined(lengths: np.ndarray, is_ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Join each unterminated part of a long line with an empty line that follows it."""
-    is_joined = ~is_ended[:-1] & is_ended[1:] & (lengths[1:] == 1)
-    lengths, is_ended = lengths.copy(), is_ended.copy()
-    lengths[:-1] += is_joined
-    is_ended[:-1] |= is_joined
-    is_kept = np.append(np.ones(min(len(lengths), 1), bool), ~is_joined)
-    return lengths[is_kept], is_ended[is_kept]
 
 
 def _runs_across(joints: np.ndarray, data: np.ndarray, runs: np.ndarray) -> np.ndarray:

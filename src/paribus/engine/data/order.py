@@ -174,10 +174,6 @@ class Mixture:
     shares: Mapping[str, float]
     offsets: Mapping[str, int]
 
-    def __len__(self) -> int:
-        """Return the number of available windows."""
-        return sum(map(len, self.windows.values()))
-
     def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
         """Return the window starts of batch `t` for `seed`, [B] int64."""
         sources = self.sources(t, batch_size)

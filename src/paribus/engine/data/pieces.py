@@ -68,19 +68,16 @@ def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
             waiting += text[start : start + length]
             # What a cut depends on: twice the length, and the character after it.
             while len(waiting) > 2 * length:
-                at = _place(waiting, length)
-                yield waiting[:at]
-                waiting = waiting[at:]
-    while len(waiting) > length:
-        at = _place(waiting, length)
-        yield waiting[:at]
-        waiting = waiting[at:]
-    if waiting:
-        yield waiting
+                piece, waiting = _split(waiting, length)
+                yield piece
+    while waiting:
+        piece, waiting = _split(waiting, length)
+        yield piece
 
 
-def _place(text: str, length: int) -> int:
-    """Return the first split position in `text`, from `length` to 2 * `length`."""
+def _split(text: str, length: int) -> tuple[str, str]:
+    """Split `text` at the first allowed position, from `length` to 2 * `length`."""
     # One character more, which the rule looks at.
     match = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
-    return min(match.start() if match else len(text), 2 * length)
+    place = min(match.start() if match else len(text), 2 * length)
+    return text[:place], text[place:]

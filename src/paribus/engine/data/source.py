@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -112,54 +112,27 @@ def read_text(data: Data, folder: Path) -> Text:
 
 
 def scan(pieces: Iterable[Piece]) -> Scan:
-    """Compute the digest and counts of the text in `pieces`."""
-    running, characters, n_characters = _TextDigest(), set[str](), 0
-    for piece in pieces:
-        running.add(piece)
-        n_characters += len(piece.text)
-        characters.update(piece.text)
-    sha256, seen = running.finish(), "".join(sorted(characters))
-    return Scan(sha256, running.n_documents, running.n_bytes, n_characters, seen)
+    """Compute the digest and counts of the text in `pieces`.
 
-
-class _TextDigest:
-    """Incremental SHA-256 of a text.
-
-    The digest of a single document is the hash of its bytes. The digest of several documents is the
-    hash of the list of their digests, equal to `digests.digest` of this list.
+    The digest of a single document is the hash of its bytes. The digest of several documents equals
+    `digests.digest` of the list of their digests, which is not kept in memory.
     """
-
-    def __init__(self) -> None:
-        self.n_bytes = self.n_documents = 0
-        self._first = ""
-        self._documents = hashlib.sha256(b"[")
-        self._document = hashlib.sha256()
-        self._is_open = False
-
-    def add(self, piece: Piece) -> None:
-        """Update the digest with the next piece."""
-        content = piece.text.encode()
-        self._document.update(content)
-        self.n_bytes += len(content)
-        self._is_open = not piece.is_last
-        if piece.is_last:
-            self._close()
-
-    def _close(self) -> None:
-        value = self._document.hexdigest()
-        self._first = self._first or value
-        self._documents.update(f'{"," if self.n_documents else ""}\n  "{value}"'.encode())
-        self.n_documents += 1
-        self._document = hashlib.sha256()
-
-    def finish(self) -> str:
-        """Return the hexadecimal digest of the text."""
-        if self._is_open:
-            self._close()
-        if self.n_documents == 1:
-            return self._first
-        self._documents.update(b"\n]\n")
-        return self._documents.hexdigest()
+    listed, characters, value = hashlib.sha256(b"["), set[str](), ""
+    n_documents = n_bytes = n_characters = 0
+    for _, parts in groupby(pieces, key=lambda piece: piece.document):
+        document = hashlib.sha256()
+        for piece in parts:
+            content = piece.text.encode()
+            document.update(content)
+            n_bytes += len(content)
+            n_characters += len(piece.text)
+            characters.update(piece.text)
+        value = document.hexdigest()
+        listed.update(f'{"," if n_documents else ""}\n  "{value}"'.encode())
+        n_documents += 1
+    listed.update(b"\n]\n")
+    sha256 = value if n_documents == 1 else listed.hexdigest()
+    return Scan(sha256, n_documents, n_bytes, n_characters, "".join(sorted(characters)))
 
 
 def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterator[np.ndarray]:

@@ -76,19 +76,11 @@ def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
         for second, scan in scans.items():
             if second != name and scan.digest == scans[name].digest:
                 raise ParibusError(
-                    f"{_key_of(data, name)} and {_key_of(data, second)} select the same text "
-                    f"(SHA-256 {scan.digest}), but held-out text must not be used twice; set one "
-                    "of them to another text",
+                    f"the texts '{name}' and '{second}' of [data] are the same (SHA-256 "
+                    f"{scan.digest}), but held-out text must not be used twice; set one of them to "
+                    "another text",
                     code="conflict",
                 )
-
-
-def _key_of(data: Data, name: str) -> str:
-    """Return the study key that selects the text `name`."""
-    if name in (VALIDATION, TEST):
-        is_file = getattr(data, f"{name}_path") is not None
-        return f"data.{name}_path" if is_file else f"data.{name}_fraction"
-    return "data.corpus" if name == CORPUS else f"data.sources.{name}"
 
 
 @dataclass(frozen=True)

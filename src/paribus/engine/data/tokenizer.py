@@ -9,7 +9,6 @@ Axis: V vocabulary.
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from paribus.engine.data.corpora import read_pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.untrusted_io import TOKENIZER_BYTES, read_bytes
+from paribus.untrusted_io import read_bytes
 
 if TYPE_CHECKING:  # a library that other studies need not load
     from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -256,7 +255,7 @@ class BpeTokenizer(Tokenizer):
             f"the tokenizer file {file} does not exist; set data.tokenizer to a built-in "
             "tokenizer, such as 'character', or to the path of a tokenizer.json"
         )
-        content = read_bytes(file, TOKENIZER_BYTES, missing=missing)
+        content = read_bytes(file, missing=missing)
         try:
             tokenizer = HuggingFaceTokenizer.from_buffer(content)
         except (KeyboardInterrupt, SystemExit):
@@ -346,12 +345,6 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Non
         ),
     )
     write_bytes(out, tokenizer.to_str(pretty=True).encode())
-    logging.getLogger("paribus").warning(
-        "trained tokenizer %s with %d tokens on corpus %s",
-        out,
-        tokenizer.get_vocab_size(),
-        data.corpus,
-    )
 
 
 def train_missing(data: Data, folder: Path) -> None:

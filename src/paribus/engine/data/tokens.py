@@ -7,12 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.digests import digest
-
 Tokens = np.ndarray  # [n]
 
-HASHED_TOKENS = 2**24
-"""Maximum number of tokens per hash; longer texts have a digest of several hashes."""
 CHUNK_TOKENS = 2**20  # read at a time by what goes through a whole text
 
 
@@ -27,17 +23,9 @@ def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
     return tokens[starts[:, None] + np.arange(length)]
 
 
-def hash_ids(ids: np.ndarray) -> str:
-    """Return the SHA-256 digest of token ids, encoded as little-endian 32-bit integers."""
-    return hashlib.sha256(ids.astype("<u4").data).hexdigest()
-
-
 def tokens_digest(tokens: Tokens) -> str:
-    """Return the SHA-256 digest of `tokens`.
-
-    For more than HASHED_TOKENS tokens, it is computed from a list of hashes, one for each chunk of
-    that size.
-    """
-    if len(tokens) <= HASHED_TOKENS:
-        return hash_ids(tokens)
-    return digest(list(map(hash_ids, chunks(tokens, HASHED_TOKENS))))
+    """Return the SHA-256 of token ids, encoded as little-endian 32-bit integers."""
+    total = hashlib.sha256()
+    for ids in chunks(tokens):
+        total.update(ids.astype("<u4").data)
+    return total.hexdigest()

@@ -22,14 +22,14 @@ from pydantic import (
 )
 
 from paribus.explain import explain
-from paribus.study.base import Spec
+from paribus.study.base import Part
 
 Batch = Annotated[int, Field(gt=0, le=2**20)]
 Share = Annotated[float, Field(gt=0, le=1)]
 NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
 
-class Ramp(Spec):
+class Ramp(Part):
     """Batch size that grows with the number of tokens trained on."""
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
@@ -43,9 +43,6 @@ class Ramp(Spec):
     """Fraction of the run's tokens after which the batch has its final size."""
     shape: Literal["linear", "doubling"] = "linear"
     """`linear` grows linearly in tokens; `doubling` doubles at equal token intervals."""
-
-    def __hash__(self) -> int:
-        return hash((self.first, self.to, self.until, self.shape))
 
     @model_validator(mode="after")
     def _grows(self) -> Self:

@@ -13,7 +13,6 @@ from paribus.study.base import Name, Part, later
 # hangs it. They catch a number with a digit too many before anything is built.
 MOST_TOKENS = 10**15
 LEAST_VOCABULARY, MOST_VOCABULARY = 257, 2**20  # of a tokenizer: bytes and the end of a document
-MOST_SOURCES = 100  # of a mixture
 MIXTURE_PARTS = 10_000  # shares of a mixture are multiples of 1 / MIXTURE_PARTS, so they are exact
 
 SeqLen = Annotated[int, Field(gt=0, le=2**20)]
@@ -46,7 +45,7 @@ class SourceText(Part):
     """Commit hash of the data set's repository on the Hugging Face Hub."""
 
 
-Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)]
+Shares = dict[str, Annotated[float, Field(gt=0, le=1)]]
 """Proportions of training windows, keyed by source."""
 
 
@@ -54,9 +53,7 @@ class Data(SourceText):
     """Text, tokenizer, splits and training windows of a trial."""
 
     corpus: str = "pydoc"
-    sources: Annotated[dict[Name, SourceText], Field(max_length=MOST_SOURCES)] = Field(
-        default_factory=dict
-    )
+    sources: dict[Name, SourceText] = Field(default_factory=dict)
     """Additional training texts for a mixture; held-out text always comes from `corpus`."""
     mixture: Shares = Field(default_factory=dict)
     """Proportion of training windows from each source, such as `{ corpus = 0.7, web = 0.3 }`. If

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from paribus.engine.setting.data import Tokens
-from paribus.study.base import MOST_ENTRIES, MOST_STEPS, Seed, Spec
+from paribus.study.base import MOST_STEPS, Seed, Spec
 from paribus.study.load import parse_study
 from paribus.study.study import Study
 
-Paths = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
+Paths = Annotated[tuple[str, ...], Field(strict=False)]
 Every = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 CurveEvery = Annotated[Every | Literal["tenth"] | None, AfterValidator(lambda every: every or None)]
 Shots = Annotated[int, Field(ge=0, le=1_000)]
@@ -22,7 +22,7 @@ class Probes(Spec):
 
     own: Paths = ()
     """Import paths of custom probes, `file.py:name`."""
-    every: Annotated[dict[str, Every], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
+    every: dict[str, Every] = Field(default_factory=dict)
     """Number of steps between measurements, keyed by probe; 0 disables a probe. Probes that are not
     listed keep their default interval."""
 
@@ -69,9 +69,7 @@ class Tasks(Spec):
     standard_data: str | None = None
     """Folder with local copies of Hugging Face data set repositories, in subfolders with their
     names; None downloads the data sets, or uses the Hugging Face cache."""
-    shots: Annotated[
-        tuple[Shots, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
-    ] = (0, 3)
+    shots: Annotated[tuple[Shots, ...], Field(strict=False, min_length=1)] = (0, 3)
     """Numbers of few-shot examples before each question; a number is skipped for tasks whose
     examples do not fit into the window."""
     items: Annotated[int, Field(ge=1, le=500)] = 48

@@ -92,7 +92,7 @@ class Optimizer(Part):
     norm parameters are never decayed."""
     options: Options = Field(default_factory=dict)
     """Options of the optimizer, such as Muon's `momentum` and `ns_steps`."""
-    groups: Annotated[tuple[Group, ...], Field(strict=False, max_length=100)] = ()
+    groups: Annotated[tuple[Group, ...], Field(strict=False)] = ()
     """Groups of parameters with a different learning rate, weight decay or optimizer."""
 
 

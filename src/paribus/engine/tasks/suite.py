@@ -38,7 +38,7 @@ from paribus.files import write_bytes
 from paribus.results.formats import as_model, read_as, write_plain_json
 from paribus.results.records import Number, Record
 from paribus.rng import stream
-from paribus.untrusted_io import RECORD_BYTES, parse_json, read_bytes
+from paribus.untrusted_io import parse_json, read_bytes
 
 N_ITEMS = 500
 SHOTS = (0, 1, 3)
@@ -282,7 +282,7 @@ def _write_task(
 def read_suite(folder: Path) -> Suite:
     """Read the suite in `folder`, or raise ParibusError if an item was changed."""
     path = folder / "suite.json"
-    content = read_bytes(path, RECORD_BYTES, missing=f"{path} is missing; re-create the suite")
+    content = read_bytes(path, missing=f"{path} is missing; re-create the suite")
     record = parse_json(content, str(path))
     if isinstance(record, dict):
         record |= {"folder": folder, "digest": _digest(content)}

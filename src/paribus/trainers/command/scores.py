@@ -153,7 +153,7 @@ def read_report(folder: Path) -> Report:
     Raises ParibusError if the report cannot be read.
     """
     report, path = Report(), folder / REPORTED
-    for content in read_bytes(path, RECORD_BYTES).splitlines() if is_regular(path) else ():
+    for content in read_bytes(path).splitlines() if is_regular(path) else ():
         with contextlib.suppress(ValidationError):
             line = ReportLine.model_validate_json(content)
             for table, rows in ((line.log, report.logged), (line.report, report.results)):
@@ -203,7 +203,7 @@ def _rows(path: Path, where: str) -> list[Any]:
     Raises ParibusError if the file cannot be read.
     """
     missing = f"{where}: {path.name} is missing in {path.parent}; write it to {{folder}}"
-    content = read_bytes(path, RECORD_BYTES, missing=missing)
+    content = read_bytes(path, missing=missing)
     if path.suffix == ".csv":
         table = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
         return [{key: cell for key, cell in row.items() if cell} for row in table]

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from paribus.errors import ParibusError, nearest
 from paribus.metric import LONGEST, Better, Metric, Scale, readable
-from paribus.study.base import MOST_ENTRIES, Part, TrialSetting
+from paribus.study.base import Part, TrialSetting
 from paribus.study.protocol import StudyFormat
 from paribus.study.study import Study
 from paribus.study.trainer import COMMAND, StudyFacts
@@ -32,7 +32,7 @@ ENDPOINT_KEYS = ("margin", "primary", "smallest_effect")
 
 
 Word = Annotated[str, Field(max_length=100_000)]
-Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=MOST_ENTRIES)]
+Words = Annotated[tuple[Word, ...], Field(strict=False)]
 # The group of a number, if it has no group within.
 GROUP = re.compile(r"(?<!\\)\((?:\?P<value>|(?!\?))([^()]*)\)")
 Value = bool | int | float | str
@@ -92,7 +92,7 @@ class ArmProgram(Part):
     interpreter) and the keys of `[set]` are replaced; `{{lr}}` is a literal `{lr}`."""
     folder: Word = "."
     """Working directory of the program, relative to the study file."""
-    env: Annotated[dict[str, Word], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
+    env: dict[str, Word] = Field(default_factory=dict)
     """Environment variables, in addition to those of the paribus process."""
     config: Word = ""
     """Template of a configuration file, with the same placeholders; `{config}` is the path of the
@@ -115,9 +115,7 @@ class Program(ArmProgram):
     gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
     """Number of GPUs per trial, assigned through `CUDA_VISIBLE_DEVICES` so that trials can share a
     machine. If None, trials run one at a time and see all GPUs that paribus sees."""
-    declares: Annotated[dict[Control, Words], Field(max_length=MOST_ENTRIES)] = Field(
-        default_factory=dict
-    )
+    declares: dict[Control, Words] = Field(default_factory=dict)
     """Keys that intentionally change a control (`data`, `initial weights`, ...), such as
     `{ data = ["set.batch_size"] }`."""
     train_loss: MetricSource | None = None
@@ -156,10 +154,8 @@ class Sections(Part):
     """Study sections that the trainer `command` reads."""
 
     program: Program
-    metrics: Annotated[dict[str, CommandMetric], Field(min_length=1, max_length=MOST_ENTRIES)]
-    set: Annotated[
-        dict[Annotated[str, Field(pattern=KEY)], Value], Field(max_length=MOST_ENTRIES)
-    ] = Field(default_factory=dict)
+    metrics: Annotated[dict[str, CommandMetric], Field(min_length=1)]
+    set: dict[Annotated[str, Field(pattern=KEY)], Value] = Field(default_factory=dict)
 
 
 class CommandSetting(TrialSetting, Part):

@@ -142,7 +142,7 @@ def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
     for word in program.command:
         path = folder / word
         if is_regular(path) and path.stat().st_size <= CODE_BYTES:
-            files[path.resolve()] = read_bytes(path, CODE_BYTES)
+            files[path.resolve()] = read_bytes(path)
             if path.suffix == ".py":
                 with contextlib.suppress(ParibusError):  # it is not Python after all
                     files |= own_files(f"{word}:main", folder, f"trainer.command = '{word}'")

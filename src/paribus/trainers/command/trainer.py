@@ -30,7 +30,7 @@ from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.trainers.command import scores, sections, sources
 from paribus.trainers.command.records import LOG, MACHINE, REPORTED, TRAIN_LOSS
 from paribus.trial import FOLDER as TRIAL_FOLDER, SEED as TRIAL_SEED
-from paribus.untrusted_io import CODE_BYTES, RECORD_BYTES, is_regular, read_bytes, read_text
+from paribus.untrusted_io import is_regular, read_bytes, read_text
 
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
@@ -323,7 +323,7 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
         LOG: read_bytes(job.home / LOG, 2 * LOG_BYTES),
     }
     if is_regular(job.home / REPORTED):
-        files[REPORTED] = read_bytes(job.home / REPORTED, RECORD_BYTES)
+        files[REPORTED] = read_bytes(job.home / REPORTED)
     values = {name: f.value for name, f in finders.items() if f.value is not None}
     return TrialRecord(
         scores={name: values.get(name, math.nan) for name in scores.metrics_of(job.study)},
@@ -375,4 +375,4 @@ def _template(study: Study, setting: sections.CommandSetting) -> str:
         return ""
     path = study.folder / setting.program.config
     missing = f"trainer.config: {path} does not exist; set a path relative to the study file"
-    return read_text(path, CODE_BYTES, missing=missing)
+    return read_text(path, missing=missing)

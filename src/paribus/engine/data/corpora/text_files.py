@@ -53,7 +53,8 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, decompressing it if its name ends with .gz or .zst.
 
-    Raises ParibusError if the file cannot be read or is damaged, including errors while reading it.
+    Raises ParibusError if the file cannot be read or is damaged, including errors of the `with`
+    block that reads it.
     """
     try:
         with open_regular(path) as file:
@@ -62,14 +63,14 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 yield io.BufferedReader(plain)  # type: ignore[arg-type]
             else:
                 yield file
-    except OSError as error:
-        if error.errno is not None:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        if reason := getattr(error, "strerror", None):
             raise ParibusError(
-                f"cannot read {path} ({error.strerror}); check the path and its permissions"
+                f"cannot read {path} ({reason}); check the path and its permissions"
             ) from None
         raise ParibusError(
-            f"{path} is damaged or not a {path.suffix} file ({error}); replace it with an intact "
-            "copy"
+            f"{path} is damaged or not a {path.suffix} file ({str(error)[:100]}); replace it with "
+            "an intact copy"
         ) from None
 
 
@@ -126,8 +127,19 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
 @corpus("parquet", reads=("path", "column"), files=corpus_files)
 def parquet(data: Data, folder: Path) -> Iterator[str]:
     """Yield the value of the column `data.column` in each row of the files at `data.path`."""
+    column = data.text_column
     for file in corpus_files(data, folder):
-        yield from rows_of(file, data.text_column)
+        with opened(file) as content, pq.ParquetFile(content) as table:
+            names = table.schema_arrow.names
+            if (n := names.count(column)) != 1:
+                hint = "rename all but one" if n else nearest(column, names)
+                raise ParibusError(f"{file} has {n} columns '{column}' (data.column); {hint}")
+            row = 0
+            for batch in table.iter_batches(batch_size=ROWS, columns=[column]):
+                # By its name: a dot in it is also the path of what is inside of another column.
+                for value in batch.column(column).to_pylist():
+                    row += 1
+                    yield text_at(column, {column: value}, f"{file}, row {row},")
 
 
 def text_at(column: str, record: dict[str, Any], where: str) -> str:
@@ -140,28 +152,3 @@ def text_at(column: str, record: dict[str, Any], where: str) -> str:
         return value
     known = [name for name, inner in record.items() if isinstance(inner, str)]
     raise ParibusError(f"{where} has no text in data.column = '{column}'; {nearest(column, known)}")
-
-
-def rows_of(file: Path, column: str) -> Iterator[str]:
-    """Yield the value of `column` in each row of a Parquet file."""
-    try:
-        with open_regular(file) as content, pq.ParquetFile(content) as opened:
-            names = opened.schema_arrow.names
-            if (n := names.count(column)) != 1:
-                hint = "rename all but one" if n else nearest(column, names)
-                raise ParibusError(f"{file} has {n} columns '{column}' (data.column); {hint}")
-            row = 0
-            for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
-                # By its name: a dot in it is also the path of what is inside of another column.
-                for value in batch.column(column).to_pylist():
-                    row += 1
-                    yield text_at(column, {column: value}, f"{file}, row {row},")
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ParibusError(
-                f"cannot read {file} ({error.strerror}); check the path and its permissions"
-            ) from None
-        raise ParibusError(
-            f"{file} is damaged or not a Parquet file ({str(error)[:100]}); replace it with an "
-            "intact copy"
-        ) from None

@@ -29,7 +29,7 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.schema import KEY, SCHEMA
 from paribus.study import Study
 from paribus.study.trainer import Trial
-from paribus.untrusted_io import read_bytes, read_json
+from paribus.untrusted_io import LARGEST, read_bytes, read_json
 
 SHARE = 0.7  # of the free memory; the rest is for CUDA graphs, probes and fragmentation
 
@@ -147,7 +147,7 @@ class Checkpoint:
         for replica, sha256 in enumerate(self.files):
             content, name = b"", ARRAYS.format(replica)
             with contextlib.suppress(ParibusError):
-                content = read_bytes(self.path / name)
+                content = read_bytes(self.path / name, LARGEST)
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise UnusableError(f"{name} is missing or damaged")
             states.append(safetensors.numpy.load(content))
@@ -231,7 +231,7 @@ class StackCheckpoints:
         Raises ParibusError if a file cannot be read.
         """
         for path in self.kept(trial).path.glob("weights-*"):
-            write_bytes(target.path / path.name, read_bytes(path))
+            write_bytes(target.path / path.name, read_bytes(path, LARGEST))
 
     def remove_after(self, t: int) -> None:
         """Remove the checkpoints for steps after t."""
