@@ -303,7 +303,7 @@ def _read_rows(suite: Suite, name: str) -> dict[str, list[Row]]:
             f"{path} is missing or differs from its digest in suite.json; restore the file, or "
             "re-create the suite"
         )
-        content = read_bytes(path, RECORD_BYTES, missing=problem)
+        content = read_bytes(path, missing=problem)
         if _digest(content) != suite.tasks[name].files.get(file):
             raise ParibusError(problem, code="changed")
         lines = [as_model(Line, parse_json(x, str(path)), path) for x in content.splitlines()]
