@@ -80,7 +80,7 @@ class Row(NamedTuple):
     unit: str
     margin: float
     change: tuple[float, float, float]
-    shared: tuple[float, float] | None
+    shared: list[float]
     sooner: list[float] | None
     speed: list[float] | None
     at_edge: bool
@@ -126,7 +126,7 @@ def rows_of(study: Path) -> list[Row]:
                 *(study.name, reference, arm, one["word"], units[one["metric"]]),
                 margin=one["margin"],
                 change=(one["effect"], one["low"], one["high"]),
-                shared=tuned.extremes(arm, reference) if tuned else None,
+                shared=[change for _, change in tuned.extremes(arm, reference)] if tuned else [],
                 sooner=sooner,
                 speed=faster(costs[arm]["throughput"]),
                 at_edge=bool({arm, reference} & at_edge),
