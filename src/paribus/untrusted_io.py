@@ -21,6 +21,7 @@ from typing import Any
 from paribus.errors import ParibusError
 
 MIB = 2**20
+is_regular = os.path.isfile
 
 # The largest file of each kind, in bytes.
 STUDY_BYTES = 1 * MIB  # the built-in ones have 3 KiB
@@ -69,11 +70,6 @@ def open_regular(
 def _unreadable(name: str, error: Exception) -> ParibusError:
     why = getattr(error, "strerror", None) or error
     return ParibusError(f"cannot read {name}: {why}; correct the path", code="unreadable")
-
-
-def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is an existing regular file."""
-    return os.path.isfile(path)
 
 
 def read_bytes(

@@ -6,8 +6,9 @@ Axes: R replicas in the stack, B batch, T time, D d_model, V vocabulary, P parts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -237,15 +238,11 @@ def capture(model: nn.Module, paths: Iterable[str]) -> Iterator[dict[str, Tensor
     """Capture the detached outputs of the modules at `paths` in forward passes, keyed by path."""
     outputs: dict[str, Tensor] = {}
 
-    def keep(path: str) -> Callable[[nn.Module, object, Tensor], None]:
-        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
-            outputs[path] = output.detach()
+    def keep(path: str, module: nn.Module, inputs: object, output: Tensor) -> None:
+        outputs[path] = output.detach()
 
-        return hook
-
-    handles = [model.get_submodule(path).register_forward_hook(keep(path)) for path in paths]
-    try:
+    with ExitStack() as hooks:
+        for path in paths:
+            hook = model.get_submodule(path).register_forward_hook(partial(keep, path))
+            hooks.enter_context(hook)
         yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()

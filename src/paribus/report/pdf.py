@@ -21,7 +21,7 @@ from paribus.report.figures import Figure
 from paribus.report.model import Block, build_report
 from paribus.report.table_model import Table
 from paribus.results import Results
-from paribus.study.base import BREAKS
+from paribus.study.base import CONTROLS
 
 # What is not a Char of https://www.w3.org/TR/xml/#charsets.
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -109,7 +109,7 @@ def _drawable(value: Any) -> Any:
         return [_drawable(inner) for inner in value]
     if not isinstance(value, str):
         return value
-    return BREAKS.sub(" ", _NO_XML.sub("\N{REPLACEMENT CHARACTER}", value))
+    return CONTROLS.sub(" ", _NO_XML.sub("\N{REPLACEMENT CHARACTER}", value))
 
 
 def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:

@@ -18,14 +18,15 @@ MOST_RESAMPLES = 10**6
 # A folder's name has at most 255 bytes on the usual file systems, a character up to four, and
 # `-tuning` may be appended to a study's.
 MOST_NAME, MOST_TITLE, MOST_PROSE = 60, 200, 4000  # characters
-BREAKS = re.compile("[\t\n\r\u2028\u2029]")
-# Control characters (C0, C1) and those that reverse the direction of the text that follows.
-CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Control characters (C0, C1), line breaks, and those that reverse the direction of following text.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def _line(value: str) -> str:
-    if BREAKS.search(value):
-        raise ValueError(f"{value!r:.60} contains a line break or tab; use one line without tabs")
+    if CONTROLS.search(value):
+        raise ValueError(
+            f"{value!r:.60} contains a line break or control character; use one line without them"
+        )
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import tomllib
 from collections.abc import Mapping
@@ -46,7 +45,7 @@ def load_study(
         ParibusError: if the study is invalid.
     """
     if isinstance(source, Mapping):
-        table, folder, label, is_json = copy.deepcopy(dict(source)), Path.cwd(), "study", False
+        table, folder, label, is_json = dict(source), Path.cwd(), "study", False
     else:
         text, folder, label = _read(source)
         is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder

@@ -20,7 +20,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.numbers import plural
 from paribus.schema import stamped
-from paribus.study.base import CONTROLS, MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title, Word
+from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title, Word
 from paribus.study.sections import (
     LEAST_PAIRS,
     Arm,
@@ -151,8 +151,7 @@ class Study(Spec):
     @property
     def called(self) -> dict[str, str]:
         """Display names, keyed by arm: the arm's title, or its name if the title is empty."""
-        titles = ((name, CONTROLS.sub("", arm.title or name)) for name, arm in self.arms.items())
-        return {name: title or name for name, title in titles}
+        return {name: arm.title or name for name, arm in self.arms.items()}
 
     @property
     def folder(self) -> Path:

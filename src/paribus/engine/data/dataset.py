@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -50,8 +50,8 @@ class Dataset:
     digests: dict[str, str]
     sources: dict[str, TrainingText]
     held_out: Scan
-    test: SealedPart | None = None
-    deduplicated: Rates = field(default_factory=dict)
+    test: SealedPart | None
+    deduplicated: Rates
 
     @property
     def vocab_size(self) -> int:

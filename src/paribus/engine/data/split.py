@@ -7,7 +7,7 @@ split cannot be read before the verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -40,8 +40,8 @@ class SealedPart:
         text: digest and counts of the text.
     """
 
-    text: Scan = field(repr=False)
-    _open: Callable[[], Tokens] = field(repr=False, compare=False)
+    text: Scan
+    _open: Callable[[], Tokens]
 
 
 def open_test(test: SealedPart | None, opened: Mapping[str, str]) -> Tokens:

@@ -106,12 +106,9 @@ class Tokenizer:
 
     def documents(self, ids: np.ndarray) -> list[str]:
         """Decode `ids` and split the text at end-of-document tokens, dropping empty documents."""
-        end = self.end_of_document
-        ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
-        # Where documents begin once their ends are taken out.
-        starts = ends - np.arange(len(ends))
-        texts = (self.decode(part) for part in np.split(np.delete(ids, ends), starts))
-        return [text for text in texts if text]
+        end = -1 if self.end_of_document is None else self.end_of_document
+        parts = np.split(ids, np.flatnonzero(ids == end))
+        return [text for part in parts if (text := self.decode(part[part != end]))]
 
     def encode_checked(self, text: str, where: str) -> np.ndarray:
         """Encode `text` and verify that decoding restores it.
