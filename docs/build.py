@@ -242,8 +242,8 @@ def _type(schema: dict[str, Any], known: dict[str, Any]) -> str:
         return _type(known[schema["$ref"].rpartition("/")[2]], known)
     if "enum" in schema or "const" in schema:
         return ", ".join(_toml(one) for one in schema.get("enum", [schema.get("const")]))
-    if "anyOf" in schema:
-        there = [_type(one, known) for one in schema["anyOf"] if one.get("type") != "null"]
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        there = [_type(one, known) for one in options if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(there))
     if schema.get("type") == "array":
         items = schema.get("prefixItems", [schema.get("items", {})])

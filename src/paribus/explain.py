@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 from paribus.errors import nearest
 
 MEMBERS = ("bool", "int", "float", "str")  # of a union, as pydantic calls them
-OF_TYPES = ("list[", "tuple[", "literal[")  # how it calls members that have others in them
+# How it calls members that have others in them, and our tag of a table in a union.
+OF_TYPES = ("list[", "tuple[", "literal[", "table[")
 TYPES = {
     "int_type": "an integer",
     "int_from_float": "an integer",

@@ -7,26 +7,15 @@ ramp therefore train on the same sequences in the same order.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import (
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from paribus.explain import explain
 from paribus.study.base import Part
 
 Batch = Annotated[int, Field(gt=0, le=2**20)]
 Share = Annotated[float, Field(gt=0, le=1)]
-NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
 
 class Ramp(Part):
@@ -75,23 +64,9 @@ class Ramp(Part):
         return int(self.first + (self.to - self.first) * share) // unit * unit
 
 
-def _number_or_ramp(value: Any) -> int | Ramp:
-    """Validate a batch size as an integer or a ramp, reporting only errors for that type."""
-    if isinstance(value, Ramp):
-        return value
-    if not isinstance(value, dict):
-        return NUMBER.validate_python(value)
-    try:
-        return Ramp.model_validate(value)
-    except ValidationError as error:
-        raise ValueError(explain(error, Ramp)) from None
-
-
 BatchSize = Annotated[
-    int | Ramp,
-    PlainValidator(_number_or_ramp),
-    PlainSerializer(lambda size: size if isinstance(size, int) else size.model_dump(mode="json")),
-    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "object"}]}),
+    Annotated[Batch, Tag("int")] | Annotated[Ramp, Tag("table[]")],
+    Discriminator(lambda size: "table[]" if isinstance(size, dict | Ramp) else "int"),
 ]
 
 
