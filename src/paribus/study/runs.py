@@ -109,8 +109,7 @@ class RunsFormat(StudyFormat):
         labelled = {}
         for name, arm in arms.items():
             labelled[name] = arm
-            set_ = arm.get("set", {}) if isinstance(arm, dict) else None
-            if isinstance(set_, dict) and "runs.label" not in set_:
+            if isinstance(arm, dict) and isinstance(set_ := arm.get("set", {}), dict):
                 labelled[name] = arm | {"set": {"runs.label": name} | set_}
         return table | {"arms": labelled}
 

@@ -21,7 +21,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class Ramp(Part):
     """Batch size that grows with the number of tokens trained on."""
 
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+    model_config = ConfigDict(serialize_by_alias=True)
 
     first: Batch = Field(alias="from")
     """Initial batch size in windows."""
