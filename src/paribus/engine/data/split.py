@@ -132,22 +132,14 @@ class Texts:
             )
         return cls(data, texts, scans, tokenizer)
 
-    @property
-    def has_ends(self) -> bool:
-        """Whether documents end with an end-of-document token.
-
-        True if any text has several documents.
-        """
-        return any(scan.n_documents > 1 for scan in self.scans.values())
-
     def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:
         """Tokenize `text`, the split or source called `name`, and return the tokens and digest.
 
-        In a held-out split, end-of-document tokens are added only if its source has several
-        documents. This does not depend on the training texts, so arms with different training texts
+        End-of-document tokens are added to training text if any text has several documents. In a
+        held-out split, they are added only if its source has several documents. This does not depend on the training texts, so arms with different training texts
         are scored on the same tokens.
         """
-        ends = self.has_ends
+        ends = any(scan.n_documents > 1 for scan in self.scans.values())
         if name in (VALIDATION, TEST):
             ends = self.scans[name if name in self.scans else CORPUS].n_documents > 1
         return text.tokens(self.tokenizer, ends)
