@@ -97,12 +97,12 @@ def run_hashes(ids: np.ndarray) -> np.ndarray:
 
 
 def runs_of(texts: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the sorted unique hashes of all runs in `texts`.
+    """Return the sorted hashes of all runs in `texts`.
 
     The probability of a false match between two texts is the product of their numbers of runs,
     divided by 2^64, for example 1 in 20 million for two texts of a million runs.
     """
-    return np.unique(np.concatenate([np.zeros(0, np.uint64), *map(run_hashes, texts)]))
+    return np.sort(np.concatenate([np.zeros(0, np.uint64), *map(run_hashes, texts)]))
 
 
 def found_in(runs: np.ndarray, ids: np.ndarray) -> np.ndarray:

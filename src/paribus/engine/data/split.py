@@ -136,8 +136,9 @@ class Texts:
         """Tokenize `text`, the split or source called `name`, and return the tokens and digest.
 
         End-of-document tokens are added to training text if any text has several documents. In a
-        held-out split, they are added only if its source has several documents. This does not depend on the training texts, so arms with different training texts
-        are scored on the same tokens.
+        held-out split, they are added only if its source has several documents. This does not
+        depend on the training texts, so arms with different training texts are scored on the same
+        tokens.
         """
         ends = any(scan.n_documents > 1 for scan in self.scans.values())
         if name in (VALIDATION, TEST):
