@@ -118,16 +118,14 @@ def _registered_tasks(template: Results) -> dict[str, Any]:
 
 def _write_throughput(folder: ResultsFolder, template: Results, trials: list) -> None:
     rows = template.throughput.to_pylist()
-    schema = template.throughput.schema
-    units = {field.name: field.metadata[b"unit"].decode() for field in schema}
     made = [
         row | {"arm": arm, "seed": seed, "seconds": row["seconds"] * _noise(arm, seed, row["kind"])}
         for arm, seed in trials
         for row in rows
     ]
-    columns = {name: np.array([row[name] for row in made]) for name in units}
+    columns = {name: np.array([row[name] for row in made]) for name in rows[0]}
     columns["bytes"] = columns["bytes"].astype(float)
-    folder.write_throughput(columns, units)
+    folder.write_columns("throughput.parquet", columns)
 
 
 def _noise(arm: str, seed: int, what: str) -> float:

@@ -31,7 +31,7 @@ from typing import Any, get_args, get_type_hints
 
 import docstring_parser
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from pydantic.dataclasses import is_pydantic_dataclass, rebuild_dataclass
 
 DOCS = Path(__file__).parent
@@ -418,10 +418,18 @@ def states() -> str:
 def records() -> str:
     """Return JSON records, as they are checked when they are read."""
     from paribus.engine.records import StackedTrialForm
-    from paribus.results.records import RECORDS
+    from paribus.results.records import Registration, Reuse, RunsRecord, Timing, TrialJson
 
     found = []
-    for name, model in sorted(RECORDS.items()):
+    files: dict[str, type[BaseModel]] = {
+        "ledger.json": Reuse,
+        "manifest.json": RootModel[dict[str, str]],
+        "registration.json": Registration,
+        "runs.json": RunsRecord,
+        "timing.json": Timing,
+        "trial.json": TrialJson,
+    }
+    for name, model in files.items():
         also = StackedTrialForm.model_fields if name == "trial.json" else {}
         fields = {**model.model_fields, **also}
         rows = [

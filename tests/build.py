@@ -79,7 +79,6 @@ def write_results(
         trial.write_columns(
             "curve.parquet",
             {"step": points, "loss_sum_nats": 320 * along, "predicted": np.full(len(points), 320)},
-            {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"},
         )
         columns = _probes(setting.model.n_layer, only=probes)
         _write_probes(trial, steps, columns)
@@ -87,14 +86,13 @@ def write_results(
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)
         trial.write_columns(
             "blocks.parquet",
-            sums := {
+            {
                 "loss_sum_nats": value * predicted,
                 "brier_sum": 0.6 * predicted,
                 "correct": correct,
                 "predicted": predicted,
                 "characters": predicted,
             },
-            dict.fromkeys(sums, "1"),
         )
         recorded = ("train_loss", "grad_norm", *columns, *_write_measures(trial, value))
         drawings = (drawing.recorded(recorded) for drawing in (*DRAWINGS, *shipped))
@@ -140,7 +138,7 @@ def write_results(
         environment = {"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1}
         environment["kernels"] = "torch"
         trial.write_json("environment.json", environment)
-        trial.write_json("timing.json", {"training_seconds": 2.0, "evaluation_seconds": 0.5})
+        trial.write_json("timing.json", {"training_seconds": 2.0})
         trial.finish()
     return load_results(path)
 
@@ -174,7 +172,6 @@ def _write_steps(trial: TrialFolder, losses: np.ndarray) -> None:
     trial.write_columns(
         "steps.parquet",
         {"step": np.arange(1, n + 1), "train_loss": losses, "grad_norm": np.full(n, 1.0)},
-        {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
     )
 
 
@@ -198,15 +195,14 @@ def _probes(n_layer: int, *, only: Collection[str] | None) -> dict[str, float]:
 
 
 def _write_probes(trial: TrialFolder, steps: int, kept: dict[str, float]) -> None:
+    names = ("probe", "part", "statistic", "unit")
     labels = {
-        key: dict(zip(("probe", "part", "statistic"), [*key.split("/"), "value"][:3], strict=True))
-        for key in kept
+        key: dict(zip(names, [*[*key.split("/"), "value"][:3], "1"], strict=True)) for key in kept
     }
     values = {key: np.full(steps, value, "f4") for key, value in kept.items()}
     trial.write_columns(
         "probes.parquet",
         {"step": np.arange(1, steps + 1, dtype=np.int32)} | values,
-        {"step": "1"} | dict.fromkeys(kept, "1"),
         labels,
     )
 
@@ -235,7 +231,6 @@ def _write_measures(trial: TrialFolder, loss: float) -> list[str]:
             "count": np.full(len(rows), 100.0),
             "unit": np.array(["1"] * len(rows)),
         },
-        dict.fromkeys(("measure", "part", "value", "total", "count", "unit"), "1"),
     )
     return [f"{measure}/{part}" for measure, part, _ in rows]
 
@@ -314,7 +309,7 @@ def write_blocks(
     n = len(columns["predicted"])
     missing = {"brier_sum": 0.5 * columns["predicted"], "characters": columns["predicted"]}
     columns = columns | {name: of for name, of in missing.items() if name not in columns}
-    trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
+    trial.write_columns("blocks.parquet", columns)
     trial.write_json("evaluation.json", trial.read_json("evaluation.json") | scores)
     blocks = {"kind": kind, "items": n, "blocks": n}
     trial.write_json("trial.json", trial.read_json("trial.json") | {"blocks": blocks})

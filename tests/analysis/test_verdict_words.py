@@ -91,7 +91,7 @@ def test_tests_disagree_about_an_outlier(small_study, fabricate, deltas, word, d
     [(-0.02, 0.04, "within"), (0.06, 0.09, "over"), (-0.079, 0.114, "not shown")],
 )
 def test_a_budget_is_judged_on_its_bound(low, high, state):
-    bounds = Interval(low, high, 0.9)
+    bounds = Interval(low, high)
     assert budget_state(5, bounds, 0.05) == state
     assert budget_state(4, bounds, 0.05) == "not shown"
     assert budget_state(5, bounds, None) is None

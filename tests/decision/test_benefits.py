@@ -15,7 +15,7 @@ SEEDS = [1, 2, 3, 4, 5, 6]
 NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.011, -0.009, 0.002], strict=True))
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02}
 BENEFITS = ("training_throughput", "decoding_throughput", "training_memory")
-UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
+NAMES = ("arm", "seed", "kind", "tokens", "seconds", "bytes")
 
 
 def judged(
@@ -55,7 +55,7 @@ def judged(
     columns = (np.array(column) for column in zip(*rows, strict=True))
     folder = ResultsFolder(results.path)
     with folder.sealing("throughput.parquet"):
-        folder.write_columns("throughput.parquet", dict(zip(UNITS, columns, strict=True)), UNITS)
+        folder.write_columns("throughput.parquet", dict(zip(NAMES, columns, strict=True)))
     analysis = analyse(load_results(results.path))
     (verdict,) = decide(analysis)
     return analysis, verdict

@@ -25,7 +25,7 @@ def made(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     finished = shutil.copytree(trained.results.path, folder / "finished")
     main(["report", "--no-page", str(finished)])
-    archive(finished, folder / "archived")
+    archive(load_results(finished), folder / "archived")
     return folder
 
 
@@ -68,7 +68,7 @@ def test_it_has_every_record_but_weights(finished, archived):
 
 def test_equal_records_give_equal_bytes(finished, archived, tmp_path):
     for source in (finished, archived):
-        again = archive(source, tmp_path / f"of-{source.name}")
+        again = archive(load_results(source), tmp_path / f"of-{source.name}")
         assert (again / ARCHIVE).read_bytes() == (archived / ARCHIVE).read_bytes()
 
 

@@ -132,7 +132,7 @@ def test_a_trial_is_trained_again_in_its_stack(small_study):
     table = trial.read_columns("steps.parquet")
     columns = {name: table[name].to_numpy().copy() for name in table.column_names}
     columns["grad_norm"][1] *= 1 + 1e-6
-    trial.write_columns("steps.parquet", columns, dict.fromkeys(columns, "1"))
+    trial.write_columns("steps.parquet", columns)
     repetition = again(study, folder, "layernorm", 2)
     assert repetition.differs_at == 2 and "grad_norm" in repetition.differs
     elsewhere = trial.read_json("environment.json") | {"processor": "another"}

@@ -177,11 +177,10 @@ def test_questions_are_counted_again(tmp_path, monkeypatch):
     )
     windows = {"loss_sum_nats": [3.0], "correct": [1], "predicted": [2]}
     windows |= {"brier_sum": [1.0], "characters": [2]}
-    units = dict.fromkeys(windows, "1")
-    trial.write_columns("blocks.parquet", {k: np.array(v) for k, v in windows.items()}, units)
+    trial.write_columns("blocks.parquet", {k: np.array(v) for k, v in windows.items()})
     measure = {"measure": "calibration_error", "part": "all", "value": 0.25, "total": 0.0}
     columns = {k: np.array([v]) for k, v in {**measure, "count": 2.0, "unit": "share"}.items()}
-    trial.write_columns("evaluation.parquet", columns, dict.fromkeys(columns, "1"))
+    trial.write_columns("evaluation.parquet", columns)
     answers = [("x", 0, True), ("x", 0, True), ("x", 0, False), ("y", 1, True), ("y", 1, False)]
     names = ("task", "shots", "correct")
     items = [dict(zip(names, a, strict=True), item=i) for i, a in enumerate(answers)]

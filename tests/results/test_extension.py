@@ -124,7 +124,7 @@ def test_what_cannot_be_extended_is_refused(small_study, fabricate):
         extend(finished.path, 2)
     with refused("missing", match="results folder"):
         extend(finished.path / "nothing", 2)
-    archive(finished.path, finished.path.with_name("archive"))
+    archive(finished, finished.path.with_name("archive"))
     with refused("different", match="archive"):
         extend(finished.path.with_name("archive"), 3)
 

@@ -35,12 +35,11 @@ def sealed(folder: TrialFolder) -> TrialFolder:
     folder.write_columns(
         "steps.parquet",
         {"step": np.arange(3), "train_loss": np.ones(3)},
-        {"step": "1", "train_loss": "nats"},
     )
     wide = ("probes", "curve", "evaluation", "tasks", "items")
     for name in (f"{one}.parquet" for one in wide):
-        folder.write_columns(name, {"step": np.arange(2)}, {"step": "1"})
-    folder.write_columns("blocks.parquet", {"correct": np.ones(2)}, {"correct": "tokens"})
+        folder.write_columns(name, {"step": np.arange(2)})
+    folder.write_columns("blocks.parquet", {"correct": np.ones(2)})
     folder.write_weights({"w": np.ones((2, 2), np.float32)})
     folder.finish()
     return folder

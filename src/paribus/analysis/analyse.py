@@ -60,7 +60,6 @@ def analyse(results: Results) -> Analysis:
         left_out=tuple(left_out),
         metrics={name: table.results.metrics[name] for name in study.metrics},
         own_rule=results.registered.get(RULE, {}).get("rule", {}),
-        chosen_on_judged_text=results.chosen_on_judged_text,
         untested=results.why_not_tested,
         tuned=tuned,
         looks=table.looks,

@@ -293,7 +293,6 @@ class Analysis:
         tasks: contrasts on task accuracy, adjusted over all contrasts and tasks.
         metrics: definitions of all compared metrics, keyed by name.
         own_rule: registered custom decision rule, or {} for a built-in rule.
-        chosen_on_judged_text: whether tuning and verdict use scores on the same held-out text.
         untested: why a finished study lacks scores on its test split, or "".
         looks: records of completed interim analyses, as in looks.json.
         reuse: earlier uses of the test text according to the ledger, or None if unknown.
@@ -315,7 +314,6 @@ class Analysis:
     metrics: dict[str, Metric] = field(repr=False)
     own_rule: dict[str, Any] = field(default_factory=dict, repr=False)
     untested: str = ""
-    chosen_on_judged_text: bool = False
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()
@@ -324,6 +322,12 @@ class Analysis:
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
     edited: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def chosen_on_judged_text(self) -> bool:
+        """True if tuning and verdict use scores on the same held-out text."""
+        tuning = self.study.tuning
+        return tuning is not None and bool(tuning.chosen) and not self.study.facts.seals_test
 
     @property
     def n_trials(self) -> int:

@@ -38,13 +38,14 @@ def stabilities_of(table: Table) -> list[Stabilities]:
             sides = [[e for (name, _), e in events.items() if name == whose] for whose in arms]
         if not all(sides):
             continue
-        diverged = [[run.diverged for run in side] for side in sides]
-        spiked = [[run.spiked for run in side] for side in sides]
-        struck = [[run.diverged or run.spiked for run in side] for side in sides]
-        by_kind = [event_rates(*kind, paired=is_paired) for kind in (diverged, spiked, struck)]
+        kinds = [
+            [[getattr(run, kind) for run in side] for side in sides]
+            for kind in ("diverged", "spiked", "is_unstable")
+        ]
+        rates = [event_rates(*kind, paired=is_paired) for kind in kinds]
         design = sampled.design(seeds) if is_paired else None
-        p_values.append(design.events_p(*struck) if design else by_kind[-1].p_value)
-        stabilities.append(Stabilities(arm, reference, by_kind[0], by_kind[1], by_kind[2]))
+        p_values.append(design.events_p(*kinds[-1]) if design else rates[-1].p_value)
+        stabilities.append(Stabilities(arm, reference, rates[0], rates[1], rates[2]))
     return [
         replace(s, holm_p=p) if s.any_event.n >= DESCRIPTIVE_BELOW else s
         for s, p in zip(stabilities, holm_of(p_values), strict=True)
@@ -67,8 +68,8 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
 
     def timed(kind: str, unit: str = "tokens per second") -> Values:
         # A trial that is gone has left its time in turn behind.
-        own = {trial: turns.get(trial, {}).get(f"{kind}/{unit}") for trial in trials}
-        return {trial: value for trial, value in own.items() if value is not None}
+        key = f"{kind}/{unit}"
+        return {trial: turns[trial][key] for trial in trials if key in turns.get(trial, {})}
 
     as_trained = {  # or as a finished run measured itself
         trial: record["speed"] for trial, record in trials.items() if "speed" in record
@@ -135,9 +136,7 @@ def cost_of(
     mean, interval, bounds = says.mean, says.interval, says.equivalence_interval
     if metric is SPEED:
         mean = _lost(mean)
-        interval, bounds = (
-            Interval(_lost(i.high), _lost(i.low), i.level) for i in (interval, bounds)
-        )
+        interval, bounds = (Interval(_lost(i.high), _lost(i.low)) for i in (interval, bounds))
     return Cost(mean, interval, budget_state(says.n, bounds, budget))
 
 

@@ -170,7 +170,7 @@ def _lack_of_fit(c: Context) -> Values:
     says, word = contrast.decided, word_of(gather(c.wider, contrast))
     if says is not None and word != c.verdict.word:
         span = contrast.declared.span_text(says.interval.low, says.interval.high)
-        level = numbers.level(1 - says.interval.level)
+        level = numbers.level(c.wider.study.inference.alpha)
         yield {"level": level, "interval": span, "word": word}
 
 

@@ -53,7 +53,7 @@ def chips_of(analysis: Analysis) -> Iterator[Chip]:
         names = [f"{count} of {called[arm]}" for arm, count in analysis.excluded.items()]
         yield _chip("failed", "trials", "open", names=names)
     if events := [event for event in analysis.events.values() if event.has_losses]:
-        stable = sum(not (event.diverged or event.spiked) for event in events)
+        stable = sum(not event.is_unstable for event in events)
         style = "good" if stable == len(events) else "open"
         yield _chip("stable", "stability", style, stable, len(events))
 

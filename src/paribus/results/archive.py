@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
-from paribus.results.read import Results, load_results
+from paribus.results.read import Results
 from paribus.results.store import ARCHIVE, ARCHIVE_BYTES, ResultsFolder
 from paribus.results.trial_folder import is_weights
 from paribus.untrusted_io import files_below, read_bytes
@@ -26,19 +26,17 @@ PACKED = ("sources", "tasks", "test", "trials", "tuning")  # folders of records
 KINDS = (".json", ".parquet")  # of files at the top level
 
 
-def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[str]) -> Path:
+def archive(results: Results, out: str | os.PathLike[str]) -> Path:
     """Copy a results folder without its weights to the new folder `out`, and return its path.
 
     Raises ParibusError if a record differs from its digest in the manifest, or if `out` exists.
     """
-    loaded = results if isinstance(results, Results) else load_results(results)
-    folder, target = ResultsFolder(loaded.path), Path(out)
+    folder, target = ResultsFolder(results.path), Path(out)
     if os.path.lexists(target):
         raise ParibusError(f"{target} already exists; remove it, or choose another folder")
     with whole_folder(target) as new:
         for file in sorted(folder.path.iterdir()):
-            is_record = file.suffix in KINDS and file.name != "analysis.json"
-            if is_record and not file.name.startswith("."):
+            if file.suffix in KINDS and file.name != "analysis.json":
                 write_bytes(new / file.name, read_bytes(file, ARCHIVE_BYTES))
         records = [
             file

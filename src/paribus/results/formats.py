@@ -1,4 +1,4 @@
-"""Readers and writers for records: canonical JSON, and Parquet tables with units."""
+"""Readers and writers for records: canonical JSON, and Parquet tables."""
 
 from __future__ import annotations
 
@@ -117,22 +117,17 @@ class Folder:
         self,
         name: str,
         columns: Mapping[str, np.ndarray],
-        units: Mapping[str, str],
-        labels: Mapping[str, Mapping[str, str]] | None = None,
+        labels: Mapping[str, Mapping[str, str]] = {},
     ) -> None:
         """Write columns of equal length to a Parquet file, converting NaN to null.
 
         Args:
             name: name of the file.
             columns: 1-D arrays of values, keyed by column.
-            units: units keyed by column, stored as field metadata.
-            labels: further field metadata, keyed by column.
+            labels: field metadata, keyed by column.
         """
         arrays = {key: column(values) for key, values in columns.items()}
-        fields = [
-            pa.field(key, array.type, metadata={"unit": units[key], **(labels or {}).get(key, {})})
-            for key, array in arrays.items()
-        ]
+        fields = [pa.field(k, array.type, metadata=labels.get(k)) for k, array in arrays.items()]
         write_table(self.path / name, pa.table(list(arrays.values()), schema=pa.schema(fields)))
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:

@@ -36,7 +36,11 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
 ITEMS = "items.parquet"
-LABELS = ("probe", "part", "statistic", "unit")  # of a column of probes.parquet
+PROBES = pa.schema(
+    [("step", pa.int32())]
+    + [(name, pa.string()) for name in ("probe", "part", "statistic")]
+    + [("value", pa.float32()), ("unit", pa.string())]
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,12 +93,6 @@ class Results:
     def awaits_test(self) -> bool:
         """True if some trials have not been evaluated on the study's withheld test split."""
         return self.study.facts.seals_test and not self.judged.held
-
-    @property
-    def chosen_on_judged_text(self) -> bool:
-        """True if tuning and verdict use scores on the same held-out text."""
-        tuning = self.study.tuning
-        return tuning is not None and bool(tuning.chosen) and not self.study.facts.seals_test
 
     @property
     def why_not_tested(self) -> str:
@@ -267,9 +265,8 @@ class Results:
         columns = ("step", *AXES, "loss")
         tables = {}
         for trial, curve in self.trial_curves.items():
-            values = {name: vars(curve)[name] for name in columns}
-            empty = pa.nulls(len(curve.step), pa.float64())
-            table = {name: empty if each is None else each for name, each in values.items()}
+            values, empty = vars(curve), pa.nulls(len(curve.step), pa.float64())
+            table = {name: empty if values[name] is None else values[name] for name in columns}
             tables[trial] = pa.table(table)
         return joined(tables, *columns)
 
@@ -436,26 +433,19 @@ def joined(tables: Mapping[Trial, pa.Table], *columns: str) -> pa.Table:
     if not rows:
         return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
     # Null is what a trial does not measure, such as a probe of another arm's module.
-    return pa.concat_tables(rows, promote_options="default").unify_dictionaries()
+    return pa.concat_tables(rows, promote_options="default")
 
 
 def tidy_probes(table: pa.Table) -> pa.Table:
     """Convert a table of probes to long format: step, probe, part, statistic, value, unit."""
-    step, table = table["step"].to_numpy(), table.drop_columns(["step"])
-    columns = [column.to_numpy() for column in table.columns]
-    values = np.array(columns, np.float32).reshape(table.num_columns, len(step))
-    at, row = np.nonzero(~np.isnan(values))
-    labels = [
-        {key.decode(): word.decode() for key, word in field.metadata.items()}
-        for field in table.schema
-    ]
-    tidy = {"step": pa.array(step[row], pa.int32())}
-    for name in LABELS:
-        words = pa.array([of_column[name] for of_column in labels], pa.string())
-        tidy[name] = words.dictionary_encode().take(pa.array(at))
-    return pa.table({**tidy, "value": pa.array(values[at, row])}).select(
-        ["step", *LABELS[:-1], "value", "unit"]
-    )
+    rows, steps = [], table["step"].to_pylist()
+    for name in table.column_names[1:]:
+        labels = {
+            key.decode(): word.decode() for key, word in table.schema.field(name).metadata.items()
+        }
+        points = zip(steps, table[name].to_pylist(), strict=True)
+        rows += [labels | {"step": t, "value": value} for t, value in points if value is not None]
+    return pa.Table.from_pylist(rows, PROBES)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from paribus.declared import PROVIDED, provided
 from paribus.digests import canonical_json
@@ -147,18 +147,7 @@ class Timing(Record):
     """Model of timing.json, which has no digest because times are not reproducible."""
 
     training_seconds: Positive
-    evaluation_seconds: float
 
-
-# By file, the models that docs/reference/records.md is written from.
-RECORDS: dict[str, type[BaseModel]] = {
-    "ledger.json": Reuse,
-    "manifest.json": RootModel[dict[str, str]],
-    "registration.json": Registration,
-    "runs.json": RunsRecord,
-    "timing.json": Timing,
-    "trial.json": TrialJson,
-}
 
 TRAINER = "trainer"
 """Key of the trainer's declaration in registration.json."""
@@ -189,7 +178,7 @@ class RecordFormat:
         """Return the check functions for the controls that the trainer declares."""
         stated = registered.get(TRAINER, {}).get("controls", {})
         pairs = {name: evidence(name, tuple(keys)) for name, keys in stated.items()}
-        return Checks({"setting": settings} | pairs)
+        return Checks(pairs | {"setting": settings})
 
     def evidence(
         self,
@@ -254,12 +243,8 @@ def training_flops(trial: Mapping[str, Any]) -> float | None:
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
     """Yield (first trial, value) for each distinct value of `key` in trial.json."""
     seen: set[str] = set()
-    last: Any = None  # mostly all are equal
     for trial, record in records.items():
         value = record.get(key, {})
-        if value == last:
-            continue
-        last = value
         if (text := canonical_json(value)) not in seen:
             seen.add(text)
             yield trial, value

@@ -8,7 +8,7 @@ device or another version of the training or evaluation code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 Effect = Literal["broken", "not proven", "declared"]
@@ -34,27 +34,28 @@ def differences(
             their scores compared, so that differences in rounding and stack size matter.
     """
     effects: dict[str, tuple[Effect, str]] = {}
+    both = own, reference
 
-    def note(name: str, effect: Effect, ours: Any, theirs: Any, words: str = "") -> None:
+    def note(name: str, effect: Effect, values: Iterable[Any]) -> None:
+        ours, theirs = values
         if ours != theirs:
-            effects[name] = effect, words or f"{name} {ours} against {theirs}"
+            effects[name] = effect, f"{name} {ours} against {theirs}"
 
     rounds: Effect = "not proven" if pair else "declared"
-    source = "the code of paribus that trains and measures is different"
-    note("code", "broken", own.get("code"), reference.get("code"), source)
-    ours, theirs = _kind(own), _kind(reference)
-    note("device", "broken", ours, theirs)
-    if ours == theirs:
-        note("device", rounds, own.get("device"), reference.get("device"))
-    packages = [environment.get("packages") or {} for environment in (own, reference)]
+    if own.get("code") != reference.get("code"):
+        source = "the code of paribus that trains and measures is different"
+        effects["code"] = "broken", source
+    note("device", rounds, (each.get("device") for each in both))
+    note("device", "broken", map(_kind, both))
+    packages = [each.get("packages") or {} for each in both]
     for name in sorted({**packages[0], **packages[1]}):
         versions = (known.get(name, "none") for known in packages)
-        note(name, "declared" if name in WITHOUT_EFFECT else rounds, *versions)
-    note("Python", "declared", own.get("python"), reference.get("python"))
+        note(name, "declared" if name in WITHOUT_EFFECT else rounds, versions)
+    note("Python", "declared", (each.get("python") for each in both))
     for name in (*ROUNDING, *(("stack",) if pair else ())):
-        note(name, rounds, own.get(name), reference.get(name))
-    note("ranks", rounds, *(each.get("ranks", "one device") for each in (own, reference)))
-    for environment in (own, reference):
+        note(name, rounds, (each.get(name) for each in both))
+    note("ranks", rounds, (each.get("ranks", "one device") for each in both))
+    for environment in both:
         for earlier in environment.get("resumed_from", ()):
             last = {**environment, "resumed_from": ()}
             for name, (effect, words) in differences(last, last | earlier, pair=pair).items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from paribus import analysis
 from paribus.analysis.tuning import values_of
 from paribus.decision import own_rule
 from paribus.ledger import unrecorded
-from paribus.metric import Metric
 from paribus.results import (
     ResultsFolder,
     append_look,
@@ -80,18 +79,12 @@ class Runner:
         """Register a study or its tuning trials, and return the study with resolved precision."""
         raise NotImplementedError
 
-    def settle(
-        self,
-        study: Study,
-        folder: ResultsFolder,
-        data: dict[str, Any],
-        device: str,
-        metrics: Mapping[str, Metric],
-        tasks: dict[str, Any],
-        **more: Any,
-    ) -> None:
-        """Register a study, or check that it matches the existing registration."""
-        wanted = registration(study, data, device, metrics, tasks, own_rule(study))
+    def settle(self, study: Study, folder: ResultsFolder, *content: Any, **more: Any) -> None:
+        """Register a study, or check that it matches the existing registration.
+
+        `content` is the data, device, metrics and tasks of `paribus.results.registration`.
+        """
+        wanted = registration(study, *content, own_rule=own_rule(study))
         settle(folder, study, wanted | more)
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
@@ -197,3 +190,10 @@ def task_of(folder: ResultsFolder, kind: str, name: str, doing: str, **arguments
     home = folder.path.absolute()
     names = home.parts[home.parts.index(FOLDER) :] if FOLDER in home.parts else ()
     return Task(".".join([*names, name]), kind, doing, str(home), arguments)
+
+
+def train_task(folder: ResultsFolder, k: int, trials: Sequence[Trial]) -> Task:
+    """Create the task that trains `trials` together, with its 0-based position `k` in the study."""
+    labels = [f"{arm}/seed-{seed}" for arm, seed in trials]
+    name, doing = f"{k:05d}.{labels[0].replace('/', '.')}", f"on {', '.join(labels)}"
+    return task_of(folder, "train", name, doing, trials=[list(trial) for trial in trials])

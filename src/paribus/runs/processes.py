@@ -26,9 +26,9 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def tie_to(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send the signal `number` when the parent process dies (Linux only)."""
-    _prctl(PR_SET_PDEATHSIG, number)
+def tie_to(parent: int) -> None:
+    """Have the kernel kill this process when the parent process dies (Linux only)."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it died before we asked for the signal
 
@@ -137,10 +137,10 @@ def ending(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def tail(path: Path | None) -> list[str]:
+def tail(path: Path) -> list[str]:
     """Return the last lines of a log in reverse order, or [] if the file does not exist."""
     try:
-        with open(path or "", "rb") as file:
+        with path.open("rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
             lines = file.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:

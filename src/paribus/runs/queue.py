@@ -321,9 +321,7 @@ class Queue:
             read[worker] = read.get(worker, 0) + len(lines)
             for line in lines.splitlines():
                 with contextlib.suppress(ValueError):  # half a line, of a worker that was killed
-                    event = json.loads(line)
-                    if isinstance(event, dict):
-                        yield event | {"worker": worker}
+                    yield json.loads(line)
 
 
 @dataclass

@@ -272,7 +272,7 @@ def _wait(
     log: WeightsAndBiases | None = None,
 ) -> None:
     """Monitor a run until it ends, or raise ParibusError if it fails."""
-    has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), True
+    has_stages, tracker = queue.read_order().stages, Tracker(queue)
     try:
         while not queue.is_over and (has_stages or queue.names()):
             for event in tracker.update():
@@ -285,13 +285,11 @@ def _wait(
                 error.add_note(failure["trace"])
             raise error
         queue.note_finished()
-        is_interrupted = False
     except ParibusError as error:
         queue.fail(str(error))
-        is_interrupted = False
         raise
     finally:
-        backend.leave(is_interrupted=is_interrupted)
+        backend.leave(is_interrupted=not queue.is_over)
         for event in tracker.update():  # what came last
             _tell(event, tracker.progress, watch, log)
 

@@ -7,7 +7,6 @@ import math
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from paribus.results.opened_texts import open_in_ledger, parts_of
 from paribus.results.records import TRAINER
 from paribus.results.store import LEDGER, results_folder
 from paribus.results.trial_folder import TrialFolder
-from paribus.runs.advance import Runner, study_of, task_of
+from paribus.runs.advance import Runner, study_of, train_task
 from paribus.runs.processes import ending_children
 from paribus.runs.queue import Context, Task
 from paribus.runs.sealing import sealed_once
@@ -33,7 +32,6 @@ from paribus.study.protocol import Trainer
 from paribus.study.trainer import COMMAND, RUNS, STACKED, Declaration, Trial, TrialRecord
 from paribus.study.trust import require_trust
 
-OWN_CONTROLS = ("setting", "repeatable")  # every study has them
 COUNT = "count"
 ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
 
@@ -80,23 +78,16 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
                 f"'{metric}' cannot be primary or used for tuning, because it has no better "
                 "direction; choose a metric whose direction is 'lower' or 'higher'"
             )
-    if taken := set(OWN_CONTROLS) & set(declaration.controls):
-        raise ParibusError(
-            f"{name} declares the control '{min(taken)}', which is a reserved name; rename it"
-        )
     return declaration
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
     """Return the declared metrics in the form stored in trial records, keyed by name."""
-    by_item = declaration.by_item
-    return {m.name: _as_recorded(m, m.name in by_item) for m in declaration.metrics}
-
-
-@cache  # every trial records its metrics, and a copy is validated anew
-def _as_recorded(metric: Metric, has_items: bool) -> Metric:
-    items = ItemSums(metric.name, COUNT) if has_items else ""
-    return replace(metric, record="evaluation", items=items)
+    counted = {name: ItemSums(name, COUNT) for name in declaration.by_item}
+    return {
+        m.name: replace(m, record="evaluation", items=counted.get(m.name, ""))
+        for m in declaration.metrics
+    }
 
 
 def compared_metrics(study: Study) -> dict[str, Metric]:
@@ -160,8 +151,7 @@ def write_record(
     with sealed_once(folder) as draft:
         tables, records = content_of(study, draft, declaration, record)
         for name, columns in tables.items():
-            units = dict.fromkeys(columns, "") | ({"step": "steps"} if name == STEPS else {})
-            draft.write_columns(name, columns, units)
+            draft.write_columns(name, columns)
         for name, content in record.files.items():
             write_bytes(draft.path / name, content)
         for name, value in records.items():
@@ -204,7 +194,7 @@ def content_of(
         "trial.json": dict(record.about) | trial,
     }
     if record.seconds:  # a speed needs a time
-        records["timing.json"] = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
+        records["timing.json"] = {"training_seconds": record.seconds}
     return tables, records
 
 
@@ -327,12 +317,8 @@ class TrainerRunner(Runner):
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
         """Create one task per trial, ordered as in the study."""
-        place = {trial: f"{k:05d}" for k, trial in enumerate(study.trials)}
-        tasks = []
-        for arm, seed in todo:
-            name, doing = f"{place[arm, seed]}.{arm}.seed-{seed}", f"on {arm}/seed-{seed}"
-            tasks.append(task_of(folder, "train", name, doing, trials=[[arm, seed]]))
-        return tasks
+        wanted, planned = set(todo), enumerate(study.trials)
+        return [train_task(folder, k, [trial]) for k, trial in planned if trial in wanted]
 
     def run_trials(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Run the unfinished trials with the trainer, and write each record."""

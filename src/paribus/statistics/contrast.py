@@ -25,7 +25,7 @@ from .t_test import TTest, arm_summary, least_sd, mean_and_sd, paired_deltas, pa
 
 LARGEST_T = 1e3  # beyond it the noncentral t is inexact in double precision
 INTERVAL_FROM = 3  # pairs, or runs of each arm
-SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
+SIGN_FLIP = range(6, 21)  # pairs; with fewer its least p is above 5%, with more it is too slow
 # Pairs from which the studentized bootstrap may contradict the t test. With few pairs it is erratic
 # (Efron and Tibshirani 1993, 12.5): on normal differences that the t test detects with 80% power,
 # it contradicts the t test in 25% of samples at 5 pairs, and in 12% at 10.
@@ -158,7 +158,7 @@ class RunContrast:
         percentile_interval: percentile interval of the paired bootstrap, which is descriptive
             only, because its coverage is too low for few pairs.
         pairs: the seed pairs; () for unpaired runs.
-        runs, sds: number of runs and SD of each arm (baseline, treatment); () for pairs.
+        runs: number of runs of each arm (baseline, treatment); () for pairs.
     """
 
     n: int
@@ -170,7 +170,6 @@ class RunContrast:
     percentile_interval: Interval | None = None
     pairs: tuple[Pair, ...] = ()
     runs: tuple[int, ...] = ()
-    sds: tuple[float, ...] = ()
 
     def g_interval(self, level: float = 1 - ALPHA) -> Interval | None:
         """Return a confidence interval for `g` from the noncentral t distribution.
@@ -192,7 +191,7 @@ class RunContrast:
                 lambda ncp: noncentral_t_cdf(t, df, ncp) - p, t - reach, t + reach, within
             )
 
-        return Interval(end((1 + level) / 2), end((1 - level) / 2), level)
+        return Interval(end((1 + level) / 2), end((1 - level) / 2))
 
 
 def paired_contrast(
@@ -210,8 +209,8 @@ def paired_contrast(
 
     Args:
         baseline, treatment: scores of shape (S,), S >= 2, in the same unit and order of seeds.
-        seed: seed of the bootstrap and of random sign flips.
-        resamples: number of bootstrap resamples and of random sign flips.
+        seed: seed of the bootstrap.
+        resamples: number of bootstrap resamples.
         resolution: resolution of the measurement if coarser than floating point, such as 1 / I for
             a fraction of I items. It is used if all differences are equal.
         design: interim analysis or two-stage design, or None for a fixed sample size. Pairs of the
@@ -243,8 +242,8 @@ def paired_contrast(
     if design is None:
         floor_p = 0.0 if overall.n >= BOOTSTRAP_FROM else 1.0
         others["studentized bootstrap"] = p_of_bootstrap, floor_p
-        if overall.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
-            others["exact sign flip"] = sign_flip(deltas, seed=seed, resamples=resamples)
+        if overall.n in SIGN_FLIP and not choice:  # signs know nothing of a choice
+            others["exact sign flip"] = sign_flip(deltas)
     n, sd = overall.n, mean_and_sd(deltas)[1]
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return RunContrast(
@@ -285,7 +284,6 @@ def unpaired_contrast(
         decided=decided(test, "welch_t", **asked),
         g=hedges_g(test.mean, pooled, df),
         runs=(n_a, n_b),
-        sds=(sds[0], sds[1]),
     )
 
 

@@ -31,7 +31,6 @@ class Interval:
 
     low: float
     high: float
-    level: float
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -238,7 +238,7 @@ class AtLook(TTest):
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
         """Return the repeated confidence interval, which is unbounded if the look cannot reject."""
-        return replace(super().interval(1 - self._nominal(1 - level)), level=level)
+        return super().interval(1 - self._nominal(1 - level))
 
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the minimum detectable effect at this look, given its SD and number of pairs."""

@@ -13,8 +13,8 @@ Conventions that affect the type I error for few pairs:
 - **Quantiles** are attained values without interpolation, and symmetric in both tails.
 
 The sign-flip test uses that both signs of each difference are equally likely under the null
-hypothesis (Fisher 1935, section 21). For up to 20 pairs, all sign patterns are enumerated; for more
-pairs, they are sampled with a fixed seed. The p-value of n pairs cannot be below 2^(1-n).
+hypothesis (Fisher 1935, section 21). All sign patterns are enumerated, which limits it to 20 pairs.
+The p-value of n pairs cannot be below 2^(1-n).
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .conventions import ALPHA, ENUMERATE_BOOTSTRAP_TO, RESAMPLES, TIE, Floats, Interval
 from .t_test import paired_t
-
-ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enumerated
 
 
 @lru_cache(maxsize=ENUMERATE_BOOTSTRAP_TO)
@@ -97,7 +95,7 @@ def paired_bootstrap(
     standardized = (np.sort(sign * deltas) - sign * t.mean) / (sd or 1.0)
     shifts = counts @ standardized / n
     low, high = _percentiles(sign * shifts, multiplicity, observed, (1 - level) / 2)
-    interval = Interval(t.mean + sd * low, t.mean + sd * high, level)
+    interval = Interval(t.mean + sd * low, t.mean + sd * high)
     if t.constant:
         return t.p_value(), interval
     statistic = t.statistic()
@@ -132,25 +130,16 @@ def _percentiles(
     return low, -mirrored
 
 
-def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
+def sign_flip(deltas: ArrayLike) -> tuple[float, float]:
     """Run a sign-flip test, and return its two-sided p-value and the smallest possible p-value.
 
-    Args:
-        deltas: differences of shape (S,), S >= 2.
-        seed: seed of random sign flips, used for more than 20 pairs.
-        resamples: number of random sign patterns, used for more than 20 pairs.
+    `deltas` are differences of shape (S,), 2 <= S <= 20, because memory grows as 2^S.
     """
     values = np.asarray(deltas, dtype=float)
     # In units of the largest |sum| there is, so that no small endpoint underflows.
     values = values / (np.abs(values).sum() or 1.0)
-    n, drawn = values.size, values.size > ENUMERATE_FLIPS_TO
-    if drawn:
-        sums = np.random.default_rng(seed).choice([-1.0, 1.0], size=(resamples, n)) @ values
-    else:  # with the first sign fixed, as |sum| is even
-        sums = values[:1]
-        for value in values[1:]:
-            sums = np.concatenate([sums + value, sums - value])
-    # Where signs are drawn, those observed count as one more draw.
-    exceeding = int((np.abs(sums) >= abs(float(values.sum())) - TIE).sum()) + drawn
-    total = len(sums) + drawn
-    return exceeding / total, max(2.0 ** (1 - n), drawn / total)
+    sums = values[:1]  # with the first sign fixed, as |sum| is even
+    for value in values[1:]:
+        sums = np.concatenate([sums + value, sums - value])
+    exceeding = int((np.abs(sums) >= abs(float(values.sum())) - TIE).sum())
+    return exceeding / len(sums), 1 / len(sums)

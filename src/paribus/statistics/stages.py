@@ -102,7 +102,7 @@ class InverseNormal(TTest):
         low = self._crossing(-z, min(stage.low for stage in stages), mean)
         high = self._crossing(z, mean, max(stage.high for stage in stages))
         low, high = (mean + (end - mean) / self._nearer for end in (low, high))
-        return Interval(low, high, level)
+        return Interval(low, high)
 
     def centred(self) -> InverseNormal:
         """Return a copy whose `mean` is the median-unbiased estimate."""

@@ -95,7 +95,7 @@ class TTest:
         The interval excludes a null mean if and only if its p-value is below 1 - level.
         """
         half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.full_error
-        return Interval(self.mean - half, self.mean + half, level)
+        return Interval(self.mean - half, self.mean + half)
 
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the minimum detectable effect, given the current standard error."""
@@ -211,17 +211,16 @@ def welch(
     hidden = smallest_sd if constant else 0.0
     squares = [max(sd, hidden) ** 2 for sd in (sd_a, sd_b)]
     parts = [square / arm.size for square, arm in zip(squares, arms, strict=True)]
-    shares = [part / sum(parts) for part in parts]  # of the squared error: no square underflows
-    equal = [square / sum(squares) for square in squares]  # the same of arms of equal sizes
+    degrees = sum(part**2 / (arm.size - 1) for part, arm in zip(parts, arms, strict=True))
     return TTest(
         n=min(arm.size for arm in arms),
         mean=b - a,
         error=math.sqrt(sum(parts)),
-        df_of_seeds=1 / sum(s**2 / (arm.size - 1) for s, arm in zip(shares, arms, strict=True)),
+        df_of_seeds=sum(parts) ** 2 / degrees,
         spread=math.sqrt(sum(squares)),
         resolution=smallest_sd,
         constant=constant,
-        df_each=1 / sum(share**2 for share in equal),
+        df_each=sum(squares) ** 2 / sum(square**2 for square in squares),
     )
 
 

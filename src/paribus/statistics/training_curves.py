@@ -18,6 +18,11 @@ class StabilityEvents:
     spiked: bool
 
     @property
+    def is_unstable(self) -> bool:
+        """True if the run diverged or spiked."""
+        return self.diverged or self.spiked
+
+    @property
     def has_losses(self) -> bool:
         """True if the run recorded training losses."""
         return self.final_smoothed_loss is not None or self.diverged

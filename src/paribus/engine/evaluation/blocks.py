@@ -23,15 +23,15 @@ LEAST_DOCUMENTS = 5  # as fewer pairs are not tested either
 
 Kind = Literal["document", "window"]
 
-SUMS: dict[str, tuple[str, type, str]] = {
-    "loss_sum_nats": ("nats", np.float64, "loss_nats"),
-    "brier_sum": ("1", np.float64, "brier"),
-    "correct": ("tokens", np.int64, "correct"),
-    "predicted": ("tokens", np.int64, ""),  # each token is one
-    "characters": ("characters", np.int64, "characters"),
-    "bytes": ("bytes", np.int64, "n_bytes"),
+SUMS: dict[str, tuple[type, str]] = {
+    "loss_sum_nats": (np.float64, "loss_nats"),
+    "brier_sum": (np.float64, "brier"),
+    "correct": (np.int64, "correct"),
+    "predicted": (np.int64, ""),  # each token is one
+    "characters": (np.int64, "characters"),
+    "bytes": (np.int64, "n_bytes"),
 }
-"""Columns summed within each block: {name: (unit, dtype, attribute of `Predictions`)}."""
+"""Columns summed within each block: {name: (dtype, attribute of `Predictions`)}."""
 
 
 @dataclass(frozen=True)

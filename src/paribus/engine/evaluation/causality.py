@@ -90,6 +90,8 @@ def require_causal(where: str, model: GPT, setting: Setting, dataset: Dataset) -
     NotCausalError if the model is not causal.
     """
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
+    named = [f"model.modules.{s} = '{path}'" for s, path in setting.model.modules.named.items()]
+    where += f" ({', '.join(named)})" if named else ""
     B = max(min(MOST_TOKENS // seq_len, MOST_ROWS), 2)
     windows = batch(dataset.validation, 0, 0, B, seq_len)
     tokens_BT = torch.from_numpy(windows[:, :-1].copy()).to(device)
@@ -157,7 +159,7 @@ def require_no_leak(
             if seen > allowed:
                 fault, advice = FAULTS[changed]
                 raise NotCausalError(
-                    f"{where}{_named_modules(setting)} {fault}: at position t = "
+                    f"{where} {fault}: at position t = "
                     f"{int((difference_T > allowed).nonzero()[0])}, in evaluation mode, "
                     f"log-probabilities change by {seen:.3g} nats (rounding explains at most "
                     f"{allowed:.1g}) if {changed} change; {advice}",
@@ -170,7 +172,6 @@ def require_no_leak(
 def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
     """Raise NotCausalError if decoding with and without a cache gives different logits."""
     T = tokens_BT.shape[1]
-    where = f"{where}{_named_modules(setting)}"
     advice = (
         "make every module with cached = True accept the cache as an argument "
         "(see paribus.engine.model.parts)"
@@ -205,12 +206,6 @@ def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
     depth = (-torch.maximum(ours, theirs) / NEAR).clamp(min=1)
     difference = ((ours - theirs).abs() / depth).masked_fill(equal, 0.0)
     return difference.nan_to_num(nan=math.inf).amax(dim=-1)
-
-
-def _named_modules(setting: Setting) -> str:
-    """Format the custom modules for messages as " (...)", or as "" without custom modules."""
-    named = [f"model.modules.{s} = '{path}'" for s, path in setting.model.modules.named.items()]
-    return f" ({', '.join(named)})" if named else ""
 
 
 @contextmanager

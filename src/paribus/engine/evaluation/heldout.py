@@ -106,7 +106,7 @@ def evaluate_on(
 
     with contextlib.closing(predicted) as chunks:
         for chunk in chunks:
-            values = [getattr(chunk, name, None) for _, _, name in SUMS.values()]
+            values = [getattr(chunk, name, None) for _, name in SUMS.values()]
             totals += division.add(chunk.start + 1, *values)
             sums = {
                 measure: total + np.asarray(of_chunk, np.float64)
@@ -115,7 +115,7 @@ def evaluate_on(
             }
     columns = {
         name: total.astype(kind)
-        for total, (name, (_, kind, _)) in zip(totals, SUMS.items(), strict=True)
+        for total, (name, (kind, _)) in zip(totals, SUMS.items(), strict=True)
     }
     rows = [
         replace(row, value=float(row.value), measure=measure.name, unit=measure.unit)

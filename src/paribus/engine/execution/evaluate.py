@@ -18,11 +18,11 @@ from paribus.digests import digest
 from paribus.engine.execution.start import FOLDER, make_suite, read_data
 from paribus.engine.tasks import SHOTS, read_suite
 from paribus.errors import ParibusError, require_positive
-from paribus.results import ResultsFolder, load_results, read_registration
+from paribus.results import ResultsFolder, load_results
 from paribus.results.formats import write_json
 from paribus.results.read import trial_rows
-from paribus.runs.executors import Backend, find_backend
-from paribus.runs.queue import Task
+from paribus.runs.advance import task_of
+from paribus.runs.executors import Backend
 from paribus.runs.run import Device, ask
 from paribus.study.protocol import require_stacked
 
@@ -72,7 +72,6 @@ def evaluate(
     Raises ParibusError for an unknown task, if no number of shots fits in the window, if no trial
     is finished, or if the folder names custom code that is not trusted.
     """
-    backend = find_backend(backend)
     loaded = load_results(results, trust=trust)
     study, folder = loaded.study, ResultsFolder(loaded.path)
     require_stacked(study, "evaluating additional tasks")
@@ -93,8 +92,8 @@ def evaluate(
             if not (place / "suite.json").is_file():  # the study has no tasks
                 make_suite(study, read_data(study), place)
             suite = read_suite(place)
-            tasks_record = (read_registration(folder) or {}).get("tasks", {})
-            if tasks_record.get("suite_sha256", suite.digest) != suite.digest:
+            registered = loaded.registered.get("tasks", {})
+            if registered.get("suite_sha256", suite.digest) != suite.digest:
                 raise ParibusError(
                     f"{place} differs from the registered task suite; restore it", code="changed"
                 )
@@ -105,13 +104,13 @@ def evaluate(
             replace(trial, path=out / "trials" / trial.arm / f"seed-{trial.seed}")
             for trial in loaded.finished
         ]
-        home, todo = str(loaded.path.absolute()), []
+        todo = []
         for answer in answers:
             if not answer.is_finished:
                 arguments = {"arm": answer.arm, "seed": answer.seed, "request": request}
                 arguments["out"] = str(answer.path.absolute())
-                name = f"{answer.arm}.seed-{answer.seed}"
-                todo.append(Task(name, "answer", f"on {answer.label}", home, arguments))
+                name, doing = answer.label.replace("/", "."), f"on {answer.label}"
+                todo.append(task_of(folder, "answer", name, doing, **arguments))
         if todo:
             ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
         write_json(out / "request.json", request)

@@ -25,7 +25,7 @@ from paribus.results.heldout_part import is_tested, seal_heldout
 from paribus.results.opened_texts import open_in_ledger, require_no_campaign
 from paribus.results.registration import read_registration, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
-from paribus.runs.advance import Runner, task_of
+from paribus.runs.advance import Runner, task_of, train_task
 from paribus.runs.queue import Context, Missing, Task
 from paribus.study import Study
 from paribus.study.trainer import Trial
@@ -168,14 +168,7 @@ class EngineRunner(Runner):
         planned = enumerate(stacks.plan_stacks(study, self._size))
         todo_stacks = {k: stack for k, stack in planned if not wanted.isdisjoint(stack)}
         stacks.keep_stacks(folder.path, list(todo_stacks.values()))
-        tasks = []
-        for k, stack in todo_stacks.items():
-            labels = [f"{arm}/seed-{seed}" for arm, seed in stack]
-            doing, (arm, seed) = f"on {', '.join(labels)}", stack[0]
-            trials = [list(trial) for trial in stack]
-            name = f"{k:05d}.{arm}.seed-{seed}"
-            tasks.append(task_of(folder, "train", name, doing, trials=trials))
-        return tasks
+        return [train_task(folder, k, stack) for k, stack in todo_stacks.items()]
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
         """Repeat the first steps of arms with custom code, and compare them with the records.

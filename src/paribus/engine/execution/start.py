@@ -17,7 +17,7 @@ from paribus.errors import ParibusError, require_positive
 from paribus.files import whole_folder
 from paribus.results import ResultsFolder, extended
 from paribus.results.formats import write_json
-from paribus.runs.executors import Backend, find_backend
+from paribus.runs.executors import Backend
 from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
 from paribus.study import Study, parse_study, require_trust, with_choice
@@ -155,7 +155,7 @@ def estimate(
     vocabularies = {arm: datasets[study.setting(arm).data].vocab_size for arm in study.arms}
     cost, setting = study_cost(study, vocabularies), study.setting(study.baseline)
     windows = setting.training.largest_batch
-    place = {"device": device, "backend": find_backend(backend)}
+    place = {"device": device, "backend": backend}
     [machine] = ask(study, Path(), [Task("machine", "machine", "at the start", "")], **place)
     if machine["device"] == "cpu" and is_large(setting, vocabularies[study.baseline], windows):
         return cost
@@ -163,8 +163,8 @@ def estimate(
         study = with_precision(study, machine["precision"])
     n_workers = workers or max(machine["workers"] // study.resources.devices, 1)
     size = stack or default_size(study, machine, vocabularies, n_workers)
-    size = max(map(len, plan_stacks(study, size)))
-    n_workers = min(n_workers, len(plan_stacks(study, size)))
+    stacks = plan_stacks(study, size)
+    size, n_workers = max(map(len, stacks)), min(n_workers, len(stacks))
     # All workers at once, because they share caches and memory, as in the study.
     arguments = {"arm": study.baseline, "stack": size}
     tasks = [

@@ -18,6 +18,7 @@ from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameter
 from paribus.engine.training import Trainer
 from paribus.metric import Metric
 from paribus.results import ResultsFolder
+from paribus.results.formats import COLUMNS
 from paribus.results.store import THROUGHPUT
 from paribus.study import Study
 from paribus.study.trainer import Trial
@@ -26,7 +27,6 @@ LEAST_TURNS = 5  # per arm and kind, over all seeds; the fastest turn for a seed
 LARGEST_STATE_BYTES = 4 * 2**30  # weights, gradients and moments of all arms together
 PROMPT_SHARE, DECODED_SHARE = 0.5, 0.25  # of the window: prompt, then decoded token by token
 MOST_DECODED = 64
-UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
 Action = Callable[[], int]  # returns the number of tokens processed
 
 
@@ -96,10 +96,11 @@ def time_in_turn(
                 n_tokens, seconds = min((times[arm] for times in turns), key=lambda time: time[1])
                 n_held = training[arm][1] if kind == "training" else None
                 rows.append((arm, seed, kind, n_tokens, seconds, n_held))
-    columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))
+    names = COLUMNS[THROUGHPUT]
+    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     with results.sealing(THROUGHPUT):
         columns["bytes"] = columns["bytes"].astype(np.float64)
-        results.write_columns(THROUGHPUT, columns, UNITS)
+        results.write_columns(THROUGHPUT, columns)
 
 
 def training_turn(

@@ -21,35 +21,29 @@ import pyarrow as pa
 from paribus.engine.evaluation.measures import equal_width, gap_sum, tally
 from paribus.metric import QUESTIONS, Metric
 
-
-def _schema(columns: dict[str, tuple[pa.DataType, str]]) -> pa.Schema:
-    fields = columns.items()
-    return pa.schema([pa.field(n, kind, metadata={"unit": unit}) for n, (kind, unit) in fields])
-
-
-ITEMS = _schema(
+ITEMS = pa.schema(
     {
-        "task": (pa.string(), "1"),
-        "shots": (pa.int32(), "examples"),
-        "item": (pa.int32(), "1"),
-        "prompt_sha256": (pa.string(), "1"),
-        "answer": (pa.int32(), "choice"),
-        "predicted": (pa.int32(), "choice"),
-        "correct": (pa.bool_(), "1"),
-        "loglikelihood": (pa.list_(pa.float64()), "nats"),
-        "probability": (pa.list_(pa.float64()), "1"),
+        "task": pa.string(),
+        "shots": pa.int32(),
+        "item": pa.int32(),
+        "prompt_sha256": pa.string(),
+        "answer": pa.int32(),
+        "predicted": pa.int32(),
+        "correct": pa.bool_(),
+        "loglikelihood": pa.list_(pa.float64()),
+        "probability": pa.list_(pa.float64()),
     }
 )
-CELLS = _schema(
+CELLS = pa.schema(
     {
-        "task": (pa.string(), "1"),
-        "shots": (pa.int32(), "examples"),
-        "chance": (pa.float64(), "share"),
-        "items": (pa.int32(), "questions"),
-        "correct": (pa.int32(), "questions"),
-        "accuracy": (pa.float64(), "share"),
-        "brier_score": (pa.float64(), "1"),
-        "calibration_error": (pa.float64(), "share"),
+        "task": pa.string(),
+        "shots": pa.int32(),
+        "chance": pa.float64(),
+        "items": pa.int32(),
+        "correct": pa.int32(),
+        "accuracy": pa.float64(),
+        "brier_score": pa.float64(),
+        "calibration_error": pa.float64(),
     }
 )
 # What endpoints are read from, by the column of CELLS that it is the macro average of.

@@ -24,8 +24,6 @@ from paribus.engine.tasks.suite import METRICS
 from paribus.errors import ParibusError, nearest
 
 SEPARATOR = "|||"
-# As promptsource protects the separator where a text has it.
-STAND_IN = "3ed2dface8203c4c9dfb1a5dc58e41e0"
 
 _jinja = Environment(loader=BaseLoader())  # texts are no HTML: nothing is escaped
 _jinja.globals.update(zip=zip)  # type: ignore
@@ -68,12 +66,7 @@ def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
 
 def _render(jinja: str, document: dict[str, Any]) -> list[str]:
     """Render a template, and split it at SEPARATOR like promptsource's `Template.apply`."""
-    protected = {
-        key: value.replace(SEPARATOR, STAND_IN) if isinstance(value, str) else value
-        for key, value in document.items()
-    }
-    rendered = _jinja.from_string(jinja).render(**protected)
-    return [part.strip().replace(STAND_IN, SEPARATOR) for part in rendered.split(SEPARATOR)]
+    return [part.strip() for part in _jinja.from_string(jinja).render(document).split(SEPARATOR)]
 
 
 # The harness's name of each task, and the folder of its tasks that has it.

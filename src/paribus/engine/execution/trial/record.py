@@ -22,7 +22,6 @@ from paribus.drawing import Drawing
 from paribus.engine.cost import model_size
 from paribus.engine.data import Dataset, Tokens, consumption, open_test
 from paribus.engine.evaluation import Evaluation, evaluate_on, own_measures
-from paribus.engine.evaluation.blocks import SUMS
 from paribus.engine.evaluation.causality import NotCausalError, require_causal
 from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS, TaskResults, together
 from paribus.engine.evaluation.harness.standard import standard
@@ -41,14 +40,12 @@ from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_d
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.curves import FILE
-from paribus.results.formats import write_table
+from paribus.results.formats import COLUMNS, write_table
 from paribus.results.heldout_part import heldout_folder
 from paribus.results.store import TEST_PART
 from paribus.runs.sealing import sealed_once
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.trainer import Trial
-
-CURVE_UNITS = {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"}
 
 
 class HeldOutCurve:
@@ -69,7 +66,6 @@ class HeldOutCurve:
         self.points: list[dict[str, Any]] = []
         self._steps = frozenset(curve_steps(study, arm))
         self._study, self._arm, self._dataset, self._device = study, arm, dataset, device
-        self._model: GPT | None = None  # each point loads other weights into it
         self._tokens = dataset.validation[: study.evaluation.curve_tokens + 1]
 
     def is_due(self, t: int) -> bool:
@@ -79,14 +75,11 @@ class HeldOutCurve:
     def measure(self, trainer: Trainer) -> float:
         """Add a point for the trainer's current step, and return the elapsed time in seconds."""
         began, sums, vocab_size = time.monotonic(), list[float](), self._dataset.vocab_size
-        if self._model is None:
-            setting = self._study.setting(self._arm)
-            model = build_model(setting, vocab_size, self._study.folder)
-            self._model = model.to(self._device).eval()
         for replica in range(len(trainer.seeds)):
-            load_parameters(self._model, trainer.parameters(replica))
+            weights = trainer.parameters(replica)
+            model = trained_model(self._study, self._arm, self._dataset, self._device, weights)
             seq_len = trainer.setting.data.seq_len
-            sums.append(heldout_loss(self._model, self._tokens, seq_len, vocab_size))
+            sums.append(heldout_loss(model, self._tokens, seq_len, vocab_size))
         self.points.append({"step": trainer.t, "nats": plain(sums)})
         return time.monotonic() - began
 
@@ -99,7 +92,7 @@ class HeldOutCurve:
             "loss_sum_nats": np.array(nats, dtype=np.float64),  # None becomes NaN
             "predicted": np.full(len(steps), len(self._tokens) - 1, dtype=np.int64),
         }
-        folder.write_columns(FILE, columns, CURVE_UNITS)
+        folder.write_columns(FILE, columns)
 
 
 def trained_model(
@@ -181,8 +174,7 @@ def answer_request(
             the output folder.
     """
     arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
-    weights = results.trial(arm, seed).read_weights()
-    model = trained_model(study, arm, dataset, device, weights)
+    model = trained_model(study, arm, dataset, device, results.trial(arm, seed).read_weights())
     if request["standard"]:
         data = Path(request["data"]) if request["data"] else None
         asked = standard(request["tasks"], data_folder=data)
@@ -199,22 +191,12 @@ def answer_request(
 
 def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
     """Write evaluation.parquet and blocks.parquet to `folder`."""
-    of_unit = "that of the row's column 'unit'"
-    units = {
-        "measure": "1",
-        "part": "1",
-        "value": of_unit,
-        "total": f"{of_unit}, times tokens or characters",
-        "count": "tokens or characters",
-        "unit": "1",
-    }
     columns: dict[str, Any] = {}
-    for name in units:
+    for name in COLUMNS["evaluation.parquet"]:
         values = [getattr(row, name) for row in evaluation.rows]
         columns[name] = np.array([math.nan if value is None else value for value in values])
-    folder.write_columns("evaluation.parquet", columns, units)
-    blocks = evaluation.blocks
-    folder.write_columns("blocks.parquet", blocks, {name: SUMS[name][0] for name in blocks})
+    folder.write_columns("evaluation.parquet", columns)
+    folder.write_columns("blocks.parquet", evaluation.blocks)
 
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
@@ -253,7 +235,6 @@ def record(
     """
     setting, n_replicas = trainer.settings[replica], len(trainer.seeds)
     weights = trainer.parameters(replica)
-    began = time.monotonic()
     model = trained_model(study, folder.arm, dataset, trainer.device, weights)
     try:
         checked = require_causal(f"trial {folder.label}", model, setting, dataset)
@@ -268,7 +249,6 @@ def record(
     if suite := suite_folder(study, ResultsFolder(checkpoints.results)):
         free_unused(trainer.device)  # tasks allocate as much again, in blocks of other sizes
         tasks = ask_tasks(study, model, dataset, setting.data.seq_len, suite)
-    evaluated = time.monotonic()
 
     with sealed_once(folder) as draft:
         state = trainer.history(replica)
@@ -296,7 +276,6 @@ def record(
             **measuring_record(study),
             "metrics": {name: metric.metadata for name, metric in metrics.items()},
             "drawings": [asdict(drawing) for drawing in _drawings(study, trainer, heldout)],
-            "probes": {probe.name: {"every": probe.every} for probe in trainer.probes},
             "data": dataset.record,
             "blocks": heldout.division.record,
             "parameters": parameters,
@@ -324,11 +303,8 @@ def record(
         if earlier_machines:
             machine["resumed_from"] = earlier_machines
         draft.write_json("environment.json", machine)
-        timing = {
-            "training_seconds": seconds / n_replicas,  # an equal share for each replica
-            "evaluation_seconds": evaluated - began,
-        }
-        draft.write_json("timing.json", timing)
+        share = seconds / n_replicas  # an equal one for each replica
+        draft.write_json("timing.json", {"training_seconds": share})
         draft.finish()
 
 
@@ -358,17 +334,15 @@ def _write_steps(folder: TrialFolder, trainer: Trainer, state: ReplicaState) -> 
     """Write steps.parquet, and probes.parquet with one row per step that a probe measured."""
     step, n_columns = np.arange(1, state.t + 1, dtype=np.int32), len(trainer.columns)
     columns = dict(zip(trainer.columns, state.measured.T[:n_columns], strict=True))
-    folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | trainer.columns)
+    folder.write_columns("steps.parquet", {"step": step} | columns)
 
     measured = state.measured[:, n_columns:]
     is_measured = ~np.isnan(measured)
     rows = is_measured.any(axis=1)
-    values = {"step": step[rows]}
-    units, labels = {"step": "1"}, {}
+    values, labels = {"step": step[rows]}, {}
     for c, column in enumerate(trainer.probe_columns):
         if is_measured[:, c].any():
             values[column.name] = measured[rows, c]
-            units[column.name] = column.unit
-            parts = ("probe", "part", "statistic")
+            parts = ("probe", "part", "statistic", "unit")
             labels[column.name] = {part: getattr(column, part) for part in parts}
-    folder.write_columns("probes.parquet", values, units, labels)
+    folder.write_columns("probes.parquet", values, labels)
