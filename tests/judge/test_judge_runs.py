@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from rich.cells import cell_len
-from rich.text import Text
 
 import paribus
 from paribus.cli import main
@@ -23,7 +21,6 @@ from paribus.errors import ParibusError
 from paribus.readers.facts import find_size
 from paribus.readers.judge import direction
 from paribus.report.model import build_report
-from paribus.report.render import card_text
 from paribus.results import extend
 from paribus.runs.run import register
 from paribus.study import load_study
@@ -178,16 +175,6 @@ def test_an_arm_that_lost_seeds_is_the_gravest_caution(others, pair):
     assert report.gravest.code == "unequal"
     assert any(fact.split()[0] == "3" for fact in report.facts) == pair
     assert ("5 against 8" in rows_of(verdicts)["a"].change) != pair
-
-
-def test_wide_characters_count_as_two_columns_of_the_card():
-    arms = {
-        "注意力機制調整後的模型變體": -0.1,
-        "学習率を下げたとても長い名前のモデルの変種その二番目": 0.01,
-    }
-    report = build_report(judge(drawn(8, {"base": 0.0} | arms)))
-    lines = Text.from_markup(card_text(report, verbose=True)).plain.splitlines()
-    assert max(map(cell_len, lines)) <= 80
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "categories"])

@@ -167,12 +167,6 @@ LEVANTER = b"""\
 2026-11-20 INFO {"tracker": "json_logger", "event": "log", "step": 20, "metrics": {"train/loss": 4.25, "eval/loss": NaN}}
 """
 TB_CSV = b"Wall time,Step,Value\n1700000100.5,100,3.5625\n1700000200.5,200,3.25\n"
-OPENAI = b"""\
-{"spec": {"eval_name": "t.dev.v0", "split": "dev"}, "run_id": "x"}
-{"run_id": "x", "sample_id": "t.0", "type": "match", "data": {"correct": true}}
-{"run_id": "x", "sample_id": "t.1", "type": "match", "data": {"correct": false}}
-{"final_report": {"accuracy": 0.5}}
-"""
 LIGHTEVAL = json.dumps(
     {
         "config_general": {"model_name": "x", "max_samples": None},
@@ -228,7 +222,6 @@ EXCERPTS: dict[str, tuple[str, bytes]] = {
     "keras": ("training.log", KERAS),
     "ray-tune": ("result.json", RAY),
     "tensorboard-csv": ("run-base_s3-tag-val_loss.csv", TB_CSV),
-    "openai-evals": ("record.jsonl", OPENAI),
     "inspect-ai": ("log.eval", inspect_log()),
     "wandb-chart": ("chart.csv", WANDB_CHART),
     "nanogpt": ("train_seed3.log", NANOGPT),

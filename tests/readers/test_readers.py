@@ -110,7 +110,6 @@ LAST: dict[str, dict[str, float]] = {
     "olmo-core": {"train/CE loss": 2.801, "eval/lm/CE loss": 2.95},
     "litgpt": {"train_loss": 3.256, "val_loss": 3.332},
     "tensorboard-csv": {"val_loss": 3.25},
-    "openai-evals": {"final_report.accuracy": 0.5},
     "inspect-ai": {"match/accuracy": 0.75},
     "lightning": {"train_loss": 3.5, "val_loss": 3.25},
     "keras": {"accuracy": 0.5, "loss": 3.0, "val_loss": 3.25},
@@ -149,8 +148,6 @@ def test_a_zero_beside_a_gradient_norm_of_nan_is_nan(tmp_path):
 def test_items_of_evaluations(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["inspect-ai"])
     assert run.items["match/accuracy"] == {"a": 1.0, "b": 0.5} and run.facts["seed"] == 3
-    (run,) = runs(tmp_path, *EXCERPTS["openai-evals"])
-    assert run.items["final_report.accuracy"] == {"t.0": 1.0, "t.1": 0.0}
     reading = read(written(tmp_path, "cancelled.eval", inspect_log("cancelled")))
     assert "cancelled" in reading.refused[0][1]
 

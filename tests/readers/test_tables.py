@@ -1,7 +1,6 @@
 """Tables of anybody's: wide and long, curves and items, and what nothing tells apart."""
 
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -243,10 +242,6 @@ def test_columns_of_arms_rows_of_scores_and_other_encodings(tmp_path):
     with refused("incomparable", match="--where 'seed!=mean'"):
         verdict(str(file))
     assert verdict(str(file), where=["seed!=mean"]) == ("BETTER", 6)
-    read_end, write_end = os.pipe()
-    os.write(write_end, b"arm,loss\nbase,3.5\nnew,3.25\n")
-    os.close(write_end)
-    assert verdict(f"/dev/fd/{read_end}") == ("DESCRIPTIVE", 1)
 
 
 @pytest.mark.parametrize(

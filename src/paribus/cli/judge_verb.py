@@ -55,7 +55,6 @@ class Selection:
 
 
 ALL = Selection()
-PAGE_HEAD = b'<!doctype html>\n<html lang="en">\n<head>\n<meta name="generator" content="paribus">'
 
 
 def judge(
@@ -148,19 +147,10 @@ def judge(
 
 
 def _require_page(path: Path) -> None:
-    """Raise ParibusError unless the page can be written to `path` without loss of another file."""
-    if path.suffix.lower() == ".pdf":
-        ways = "write records with --results DIR, and a PDF with `paribus report DIR`"
-        raise ParibusError(f"--page {path} would be HTML, not PDF; {ways}", code="conflict")
-    if not path.absolute().parent.is_dir():
-        raise ParibusError(f"--page {path}: its folder does not exist; create it", code="missing")
-    is_free = not path.exists()
-    if path.is_file():
-        with path.open("rb") as file:
-            is_free = file.read(len(PAGE_HEAD)) in (b"", PAGE_HEAD)
-    if not is_free:
-        why = f"--page {path} exists and is not a page of paribus"
-        raise ParibusError(f"{why}; choose another name", code="conflict")
+    """Raise ParibusError unless `path` names an HTML file in an existing folder."""
+    if path.suffix.lower() != ".html" or not path.absolute().parent.is_dir():
+        ways = "a PDF is written by --results DIR and `paribus report DIR`"
+        raise ParibusError(f"--page {path} must be NAME.html in an existing folder; {ways}")
 
 
 def _require_unset(why: str, **options: object) -> None:

@@ -1,4 +1,4 @@
-"""Readers of per-item evaluation results: lm_eval, lighteval, OpenAI evals, inspect_ai."""
+"""Readers of per-item evaluation results: lm_eval, lighteval and inspect_ai."""
 
 from __future__ import annotations
 
@@ -135,32 +135,6 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
                 if item in values:
                     raise ParibusError(f"{samples.path} has document {item} twice; remove one")
                 values[item] = float(value)
-
-
-@reader(
-    "openai-evals",
-    says="OpenAI evals records, one run per file",
-    detects=lambda source: source.header.startswith('{"spec"'),
-    score=("final_report.accuracy",),
-)
-def openai_evals(source: Source) -> Iterator[Run]:
-    """Yield the run, with scores from `final_report` and item scores from `data.correct`."""
-    run = Run()
-    for record in source.objects():
-        for name, value in as_dict(record.get("final_report")).items():
-            if is_number(value):
-                run.scores[f"final_report.{name}"] = float(value)
-        correct = as_dict(record.get("data")).get("correct")
-        if isinstance(correct, bool):
-            items = run.items.setdefault("final_report.accuracy", {})
-            items[str(record.get("sample_id"))] = float(correct)
-        spec = as_dict(record.get("spec"))
-        config = as_dict(spec.get("run_config"))
-        named = {key: spec.get(key) for key in ("eval_name", "split")}
-        _add_settings(run, named | as_dict(config.get("eval_spec")), "")
-        _add_settings(run, config)
-    if run.scores:  # it has ended
-        yield run
 
 
 @reader(

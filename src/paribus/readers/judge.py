@@ -547,8 +547,8 @@ def _count(part: Collection[Run], arms: Arms) -> str:
     return ", ".join(f"{n} of {plural(total, 'run')} of {arm}" for n, total, arm in counts if n)
 
 
-def _name(runs: Iterable[Run], most: int = 3) -> str:
-    return some([str(run.facts.get("Name") or run.source) for run in runs], most)
+def _name(runs: Iterable[Run]) -> str:
+    return some([str(run.facts.get("Name") or run.source) for run in runs], 3)
 
 
 def _state(run: Run) -> str:
@@ -572,10 +572,7 @@ def _require_at_step(arms: Arms, scores: Iterable[str], section: RunsSection) ->
     for name in scores:
         known = [run for run in every if name in run.scores]
         if missing := [run for run in known if score_of(run, name, at) is None]:
-            steps = missing[0].curves.get(name, np.empty((0, 2)))[:, 0]
-            closest = sorted(sorted(steps, key=lambda step: abs(step - at))[:2])
             why = f"{_count(missing, arms)} have no {name} at step {at:g}: {_name(missing)}"
-            why += f" (nearest: {some([f'{step:g}' for step in closest])})" if closest else ""
             step = common_step(every, name)
             way = f"pass {step}" if step else "name the column with --step, or omit --at-step"
             raise ParibusError(f"{why}; {way}", code="missing")

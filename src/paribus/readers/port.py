@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import io
 import json
 import math
 import os
@@ -21,7 +20,6 @@ from paribus.study.runs import RunsSection
 from paribus.untrusted_io import MIB, RECORD_BYTES, regular_path
 
 PIECE_BYTES = 2 * MIB
-LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 NOT_FINISHED, PLANNED = "unfinished", "planned_steps"  # facts
 FROM_PATH = ("folder", "name")  # of a file, which may name the arm
@@ -110,7 +108,7 @@ class Run:
 class Source:
     """A file to read: its name, its first and last bytes, and its content in chunks.
 
-    `.gz`, UTF-16 and pipes are converted. For tables, `section` and `scores` name columns.
+    `.gz` and UTF-16 are converted. For tables, `section` and `scores` name columns.
     """
 
     def __init__(
@@ -118,14 +116,7 @@ class Source:
     ) -> None:
         self.path, self.section, self.scores = path, section or RunsSection(), tuple(scores)
         self.is_cut = False  # once its content was read: whether its last line has no end
-        self.name, self.encoding, self.content = Path(path).name.removesuffix(PACKED), "utf-8", b""
-        if Path(path).is_fifo():
-            with open(path, "rb") as pipe:
-                self.content = pipe.read(RECORD_BYTES)
-                if pipe.read(1):
-                    raise ParibusError(f"{path} is a pipe with too much data; use a file")
-            start = self.content.lstrip()[:1]
-            self.name += {b"{": ".jsonl", b"[": ".json"}.get(start, ".csv")
+        self.name, self.encoding = Path(path).name.removesuffix(PACKED), "utf-8"
         with self.open() as file:
             if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 self.encoding = "utf-16"
@@ -141,11 +132,8 @@ class Source:
 
     def open(self) -> Any:
         """Open the file in binary mode, decompressed and converted to UTF-8 if necessary."""
-        if self.content:
-            file: Any = io.BytesIO(self.content)
-        else:
-            opened = gzip.open if self.path.endswith(PACKED) else open
-            file = opened(regular_path(self.path), "rb")
+        opened = gzip.open if self.path.endswith(PACKED) else open
+        file: Any = opened(regular_path(self.path), "rb")
         return file if self.encoding == "utf-8" else codecs.EncodedFile(file, "utf-8", "utf-16")
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
@@ -156,10 +144,7 @@ class Source:
         """Yield the content in chunks of whole lines, the last one possibly without a newline."""
         with self.open() as file:
             while piece := file.read(PIECE_BYTES):
-                rest = b"" if piece.endswith(b"\n") else file.readline(LINE_BYTES)
-                if len(rest) == LINE_BYTES:
-                    why = f"{self.path} has a line of more than {LINE_BYTES:,} bytes; pass a log"
-                    raise ParibusError(why)
+                rest = b"" if piece.endswith(b"\n") else file.readline()
                 self.is_cut = not (rest or piece).endswith(b"\n")
                 yield piece + rest
 

@@ -360,7 +360,7 @@ def read_table(source: Source) -> pa.Table:
 def _read_csv(source: Source) -> pa.Table:
     is_tabbed = source.name.lower().endswith(".tsv")
     delimiter = "\t" if is_tabbed else max(",\t;", key=source.header.count)
-    text: Any = io.BytesIO(source.content) if source.content else regular_path(source.path)
+    text: Any = regular_path(source.path)
     last = source.tail.rpartition(b"\n")[2]
     source.is_cut = last != b""
     if source.is_cut and last.count(delimiter.encode()) < source.header.count(delimiter):

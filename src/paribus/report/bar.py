@@ -30,10 +30,8 @@ def bar_card(against: Mapping[str, Any], runs: RunsRecord) -> Card:
     notes = dict(runs.notes)
     reading = sentence(
         "bar",
-        **{key: against[key] for key in ("bar", "passed", "diverged")},
-        total=n + against["diverged"],
+        against=against,
         level=numbers.level(against["alpha"]) if span else "",
-        has_p=against["p"] is not None,
         described=DESCRIPTIVE_BELOW if n < DESCRIPTIVE_BELOW else 0,
         notes=[notes[code] for code in READING if code in notes],
     )

@@ -21,10 +21,12 @@ from paribus.report.figures import Figure
 from paribus.report.model import Block, build_report
 from paribus.report.table_model import Table
 from paribus.results import Results
-from paribus.study.base import CONTROLS
 
-# What is not a Char of https://www.w3.org/TR/xml/#charsets.
-_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# In JSON: control characters, which are invalid in Vega expressions, and what is not a Char of
+# https://www.w3.org/TR/xml/#charsets, for which the renderer would abort the process.
+UNDRAWABLE = re.compile(
+    r"(\\\\)|\\(?:[bfnrt]|u00[01].)|[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_ROWS = 40  # of a table
 MOST_CAUTIONS = 8
@@ -97,26 +99,11 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _drawable(value: Any) -> Any:
-    """Replace characters that the figure renderer cannot handle in all strings of a JSON value.
-
-    Characters that are invalid in XML would abort the process and become U+FFFD. Line breaks are
-    invalid in Vega expressions and become spaces.
-    """
-    if isinstance(value, dict):
-        return {_drawable(key): _drawable(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_drawable(inner) for inner in value]
-    if not isinstance(value, str):
-        return value
-    return CONTROLS.sub(" ", _NO_XML.sub("\N{REPLACEMENT CHARACTER}", value))
-
-
 def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
     """Write a figure as `NAME.svg`; return its name, caption and width class for the template."""
-    # The renderer ends the process at a character that XML forbids.
-    definition = _drawable(figure.printed(PAGE_PIXELS if figure.wide else COLUMN_PIXELS))
-    svg = vl_convert.vegalite_to_svg(json.dumps(definition, ensure_ascii=False))
+    definition = figure.printed(PAGE_PIXELS if figure.wide else COLUMN_PIXELS)
+    text = json.dumps(definition, ensure_ascii=False)
+    svg = vl_convert.vegalite_to_svg(UNDRAWABLE.sub(lambda match: match[1] or " ", text))
     write_bytes(folder / f"{figure.name}.svg", svg.encode())
     return {"name": figure.name, "caption": breakable(figure.text), "wide": figure.wide}
 

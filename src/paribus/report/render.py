@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import jinja2
-from rich.cells import cell_len
 from rich.markup import escape
 
 from paribus.report.model import Block, Card, Row
@@ -17,7 +16,6 @@ from paribus.report.sentences import join
 WIDTH = 80  # columns of the card
 LONG_LABEL = 34  # characters; longer names stand on a line of their own
 MOST_ROWS = 6  # of all endpoints; with more, further endpoints are counts
-FILLER = "\N{WORD JOINER}"  # after a wide character, so that a text has as many as cells
 # What Markdown or HTML would interpret in the names of arms and files.
 MARKUP = re.compile(r"([\\`*_\[\]<>|#@~&$])")
 
@@ -32,7 +30,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["listed"] = join
-    environment.filters |= {"plain": _plain, "wrap": _wrap, "rich": _rich, "lines": str.splitlines}
+    environment.filters |= {"plain": _plain, "wrap": _wrap, "rich": escape, "lines": str.splitlines}
     return environment
 
 
@@ -59,9 +57,9 @@ def card_text(report: Card, *, verbose: bool = False) -> str:
 
 def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
     """Split a row into text after the verdict label, a note on that line, and text below it."""
-    labels = [len(_fill_cells(r.label)) for r in block.rows]
+    labels = [len(r.label) for r in block.rows]
     widest = max((n for n in labels if n <= LONG_LABEL), default=0)
-    label = _fill_cells(row.label).ljust(widest)
+    label = row.label.ljust(widest)
     noted = [len(r.change) for r in block.rows if r.tests or r.note]
     change = row.change.ljust(max(noted, default=0)) if row.tests or row.note else row.change
     room = WIDTH - width - 4
@@ -88,19 +86,10 @@ def _plain(text: object) -> str:
 def _wrap(text: str, indent: int = 0) -> str:
     """Wrap text to the width of the card, and indent each line."""
     return textwrap.fill(
-        _fill_cells(text),
+        text,
         WIDTH,
         initial_indent=" " * indent,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _rich(text: str) -> str:
-    return escape(text.replace(FILLER, ""))
-
-
-def _fill_cells(text: str) -> str:
-    """Insert a filler after each double-width character, so that `len` counts terminal cells."""
-    return "".join(c + FILLER * (cell_len(c) - 1) for c in text.replace(FILLER, ""))

@@ -30,7 +30,6 @@ from paribus.study import Endpoint, Study
 
 ROW_PIXELS, LINE_PIXELS = 30, 14  # of a row with one line, and of each line of a long name
 LABEL_LINES = 3
-MISSING = "not compared"  # of an arm without pairs that survived
 PADDING = 12  # pixels at both ends of the axis
 SHAPES = {
     "BETTER": "circle",
@@ -81,10 +80,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     legend = {"symbolFillColor": TEXT, "columns": min(len(words), 2), "labelLimit": 0}
     scale = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
     shape = alt.Shape("word:N", title=None, scale=scale, legend=alt.Legend(values=words, **legend))
-    lost = base.transform_filter("!isValid(datum.mean)").mark_text(align="left", dx=6, color=TEXT)
     layers += [zero_line(across=False), rules, points.encode(shape=shape)]
-    if rows[-1]["mean"] is None:
-        layers.append(lost.encode(x=alt.datum(0), color=alt.value(TEXT), text=alt.value(MISSING)))
     title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "

@@ -50,7 +50,6 @@ BELOW_CHARACTERS = 12  # of a line of a name below a figure
 AXIS_CHARACTERS = 26  # of a line of a title beside a panel
 LABEL_SHARE = 0.6  # of the width of a print, at most, for the labels of an axis
 LEGEND_COLUMNS = 4
-MOST_LISTED = 8  # names in a single column of a legend
 CHARACTER_PIXELS, SYMBOL_PIXELS = 7, 40  # of a legend
 
 SHARES = " (share)"  # the end of the title of an axis of shares
@@ -162,11 +161,8 @@ class Figure:
         names = [str(row.get("arm", "")) for row in self.rows]
         entry = max(map(len, names), default=0) * CHARACTER_PIXELS + SYMBOL_PIXELS
         columns = max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // entry))
-        legend: Row = {}
-        if len(set(names)) > MOST_LISTED:  # a column of many long names would take half a page
-            columns, legend = max(columns, 2), {"labelFontSize": 8}
-        label = (width - bool(legend) * SYMBOL_PIXELS) // columns - SYMBOL_PIXELS
-        definition["config"]["legend"] |= legend | {"columns": columns, "labelLimit": label}
+        label = width // columns - SYMBOL_PIXELS
+        definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
         definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
         if self.panel:
             columns = max(1, width // (self.panel + PANEL_ROOM))

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.numbers import plural
 from paribus.programs.process import clean_line
@@ -71,9 +72,9 @@ class Finder:
     def read_rows(self, rows: Iterable[Any], key: str, step: str) -> None:
         """Add the values at the dotted path `key` in JSON rows, with null as NaN."""
         for row in rows:
-            for content in contents(row, key):
-                value = math.nan if content is None else content
-                self.add(value, next(iter(contents(row, step)), None))
+            cells = flatten(row) if isinstance(row, dict) else {}
+            if key in cells:
+                self.add(math.nan if cells[key] is None else cells[key], cells.get(step))
 
     def add(self, content: Any, step: Any) -> None:
         """Add a value, or discard all earlier values if it is not a number."""
@@ -101,16 +102,6 @@ def number(text: Any) -> float | None:
         return float(plain.replace(",", "") if THOUSANDS.fullmatch(plain) else plain)
     except ValueError:  # of true and null, too
         return None
-
-
-def contents(row: Any, key: str) -> list[Any]:
-    """Return [value] for a key or dotted path in a dict, or [] if the key is missing."""
-    if not isinstance(row, dict):
-        return []
-    if key in row:
-        return [row[key]]
-    head, dot, rest = key.partition(".")
-    return contents(row.get(head), rest) if dot else []
 
 
 class Batches(BaseModel):
