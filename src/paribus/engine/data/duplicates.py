@@ -200,7 +200,9 @@ def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
     """
     tail = np.zeros(0, np.uint8)  # of what was kept: the longest part of a run
     for text in documents:
-        lengths = np.array([len(line.encode()) for line in _LINE.findall(text)], int)
+        lines = _LINE.findall(text)
+        lengths = np.array([len(line.encode()) for line in lines], int)
+        is_ended = np.array([line.endswith("\n") for line in lines], bool)
         data = np.concatenate([tail, np.frombuffer(text.encode(), np.uint8)])
         first_bytes = np.flatnonzero(found_in(runs, data))
         while len(first_bytes):
@@ -211,7 +213,13 @@ def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
             # Only where lines were cut, text has new neighbours and can complete another run.
             joints = len(tail) + np.cumsum(np.where(is_cut, 0, lengths))[is_cut]
             first_bytes = _runs_across(np.unique(joints), data, runs)
-            lengths = lengths[~is_cut]
+            lengths, is_ended = lengths[~is_cut], is_ended[~is_cut]
+            # A part of a long line that lost its end and an empty line after it are one line.
+            is_joined = np.zeros(len(lengths), bool)
+            is_joined[:-1] = ~is_ended[:-1] & is_ended[1:] & (lengths[1:] == 1)
+            lengths, is_ended = lengths + is_joined, is_ended | is_joined
+            is_left = ~np.roll(is_joined, 1)
+            lengths, is_ended = lengths[is_left], is_ended[is_left]
         if len(lengths):
             yield data[len(tail) :].tobytes().decode()
             tail = np.append(data, np.frombuffer(END, np.uint8))[-RUN_TOKENS + 1 :]
