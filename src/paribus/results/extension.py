@@ -78,7 +78,9 @@ def _withdrawn(folder: ResultsFolder, study: Study) -> Study:
     first = first_stage(study)
     added = set(study.trials) - set(first.trials)
     if not added or any(folder.trial(*trial).is_finished for trial in added):
-        raise ParibusError(f"{folder.path} has no second stage without finished trials")
+        raise ParibusError(
+            f"{folder.path} has no second stage without finished trials; nothing can be undone"
+        )
     with folder.lock():
         number = read_json(folder.path / FILE)["number"] - 1
         write_study(folder.path / "study.json", first)
