@@ -592,7 +592,7 @@ def test_runs_that_options_leave_out_are_counted_and_folders_of_a_pattern_are_re
     options = ("--arm", "variant", "--score", "loss", "--where", "variant!=base", "--bar", "9")
     assert verb("judge", f"{tmp_path}/*", *options)[0] == 0
     with pytest.raises(ParibusError, match="'OOM' in column 'loss' must be a number"):
-        judge(data | {"loss": [*map(str, data["loss"][1:]), "OOM"]}, score=())
+        judge(data | {"loss": [*map(str, data["loss"][1:]), "OOM"]})
     rates = {key: values * 2 for key, values in data.items()} | {"lr": [1.0] * 10 + [2.0] * 10}
     rates["loss"][10:] = [loss + 1 for loss in rates["loss"][10:]]
     for options in ({"where": ["lr=1"]}, {"best_of": "lr"}):

@@ -165,12 +165,10 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
     if json:
         print_stamped(asdict(outcome))
     else:
-        for line in outcome.checked:
-            show_path(f"checked: {line}")
-        for line in outcome.findings:
-            show_path(f"problem: {line}")
-        for line in outcome.unfinished:
-            show_path(f"unfinished: {line}")
+        kinds = {"checked": outcome.checked, "problem": outcome.findings}
+        for kind, lines in (kinds | {"unfinished": outcome.unfinished}).items():
+            for line in lines:
+                show_path(f"{kind}: {line}")
         show_path(f"root: {outcome.root}")
     return 3 if outcome.findings or outcome.unfinished else 0
 

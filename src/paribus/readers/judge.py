@@ -201,11 +201,6 @@ def _as_arrow(data: Any) -> Any:
 def default_score(runs: Sequence[Run]) -> str:
     """Return the default score of the log format, or the only score of the runs."""
     names = sorted({name for run in runs for name in run.scores})
-    for name in sorted(set[str]() if names else {fact for run in runs for fact in run.facts}):
-        marks = [run for run in runs if not is_number(run.facts.get(name, 0.0))]
-        if 0 < 2 * len(marks) < len(runs) and find_kind(name) == "other":
-            why = f"{marks[0].source}: '{marks[0].facts[name]}' in column '{name}' must be a number"
-            raise ParibusError(f"{why}; write NaN if the run diverged, or remove it")
     if not names:
         why = f"no column or line of {runs[0].source} is recognized as a score; name one with"
         raise ParibusError(f"{why} --score: {some(sorted(runs[0].facts), 8)}", code="ambiguous")

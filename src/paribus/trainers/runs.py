@@ -86,11 +86,7 @@ class Runs:
         """Yield each trial with its record, or raise ParibusError if a run is missing."""
         section, score = section_of(study), study.primary.metric
         labels = {arm: study.setting(arm).runs.label for arm in study.arms}
-        if self.reading is None:
-            if not section.paths:
-                raise ParibusError(f"study '{study.name}' lists no files to read; set runs.paths")
-            paths, scores = paths_of(study), scores_of(study)
-            self.reading = read(paths, section=section, scores=scores, needed=False)
+        self.reading = self.reading or read_study(study)
         if self.selection is None:
             grouped = group_by_arm(self.reading, section)
             by_label = {label: grouped.get(label, []) for label in labels.values()}
@@ -186,6 +182,12 @@ def paths_of(study: Study) -> list[str]:
     labelled = map(split_label, section_of(study).paths)
     joined = [(label, str(study.folder / path)) for label, path in labelled]
     return [f"{label}={path}" if label else path for label, path in joined]
+
+
+def read_study(study: Study, paths: Sequence[str] = (), reader: str | None = None) -> Reading:
+    """Read the runs in `paths`, which must exist, or in the files that the study lists."""
+    section, listed = section_of(study), paths or paths_of(study)
+    return read(listed, reader, section=section, scores=scores_of(study), needed=bool(paths))
 
 
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
@@ -401,11 +403,9 @@ def judge_study(
             "judge its results with `paribus report`"
         )
     home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
-    section = section_of(study)
-    listed, is_needed = paths or paths_of(study), bool(paths)
-    reading = read(listed, reader, section=section, scores=scores_of(study), needed=is_needed)
-    if section.paths and not reading.files and home.read_runs() is None:
-        return f"{study.name}: no runs in {', '.join(section.paths)} yet"
+    reading, listed = read_study(study, paths, reader), section_of(study).paths
+    if listed and not reading.files and home.read_runs() is None:
+        return f"{study.name}: no runs in {', '.join(listed)} yet"
     return judge_runs(study, home.path, reading=reading)
 
 
@@ -459,6 +459,4 @@ def judge_against_bar(
     against = {"arm": arm, "score": score, "bar": bar, "better": side, "word": word, "n": n}
     against |= {"mean": mean, "sd": sd if n > 1 else None, "low": low, "high": high, "p": p}
     against |= {"alpha": alpha, "passed": passed, "diverged": lost}
-    against |= {"excluded": selection.excluded.get(arm, 0), "copies": len(reading.copies)}
-    against["refused"] = len(reading.refused)
     return against, _runs_record(reading, selection, excluded=selection.excluded)

@@ -77,7 +77,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     points = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("mean:Q", **x))
     words = [word for word in SHAPES if any(row["word"] == word for row in rows)]
     # Beside long names of arms no three fit.
-    legend = {"symbolFillColor": TEXT, "columns": min(len(words), 2), "labelLimit": 0}
+    legend = {"symbolFillColor": TEXT, "columns": 2, "labelLimit": 0}
     scale = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
     shape = alt.Shape("word:N", title=None, scale=scale, legend=alt.Legend(values=words, **legend))
     layers += [zero_line(across=False), rules, points.encode(shape=shape)]

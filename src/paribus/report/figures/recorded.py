@@ -50,7 +50,6 @@ STATISTICS = ("mean", "q05", "q25", "q75", "q95")
 FEWEST_IN_PART = 10  # tokens; fuller parts are drawn against another measure
 MOST_PANELS = 12  # of one figure
 MOST_PLACES = 64  # of a curve; of more, such as positions of a window, some are drawn
-MOST_PARTS = 24  # beside each other
 LEAST_POINTS_OF_A_LINE = 3  # of what others logged
 TRAIN_LOSS, STEP = "train_loss", "training step"
 LOSS = "held-out loss (nats/token)"
@@ -352,22 +351,19 @@ def parts(results: Results, drawing: Drawing) -> Figure | None:
         recorded = [part for part in drawing.parts if part in recorded]
     rows = [
         {"arm": called[arm], "seed": seed, "part": part, "value": value}
-        for shown in recorded[:MOST_PARTS]
+        for shown in recorded
         for (arm, seed, part), (value, _) in values.items()
         if part == shown
     ]
     if not rows:
         return None
-    caption = drawing.note
-    if len(recorded) > MOST_PARTS:
-        caption += f" Only the first {MOST_PARTS} of {len(recorded)} parts are shown."
     base = _beside(results, rows, drawing)
     seeds = base.mark_circle(size=28, opacity=0.55).encode(
         y=value_axis("value:Q", drawing.axis), detail=alt.Detail("seed:N")
     )
     means = base.mark_tick(width=14, thickness=2.5)
     means = means.encode(y=value_axis("mean(value):Q", drawing.axis))
-    return _single(drawing, caption, rows, [seeds, means])
+    return _single(drawing, drawing.note, rows, [seeds, means])
 
 
 def _lines(

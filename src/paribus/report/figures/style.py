@@ -158,11 +158,8 @@ class Figure:
         definition = json.loads(text)
         definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
         definition["config"] |= {"font": PRINTED_FONT, "background": "white"}
-        names = [str(row.get("arm", "")) for row in self.rows]
-        entry = max(map(len, names), default=0) * CHARACTER_PIXELS + SYMBOL_PIXELS
-        columns = max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // entry))
-        label = width // columns - SYMBOL_PIXELS
-        definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
+        label = width // 2 - SYMBOL_PIXELS
+        definition["config"]["legend"] |= {"columns": 2, "labelLimit": label}
         definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
         if self.panel:
             columns = max(1, width // (self.panel + PANEL_ROOM))
