@@ -140,15 +140,6 @@ def test_a_run_of_fewer_steps_than_planned_is_unfinished(tmp_path):
         judge(str(tmp_path), score="eval_loss")
 
 
-def test_equal_logs_without_seeds_are_asked_about(tmp_path):
-    for at, noise in enumerate([*NOISE, NOISE[0]]):
-        lines = [f"step:{s}/9 val_loss:{3 + noise + 1 / (s + 1)} \n" for s in (0, 3, 6, 9)]
-        (tmp_path / f"{at}.txt").write_text("".join(lines))
-        (tmp_path / f"{at}.stdout").write_text("".join(lines))
-    reading = read(tmp_path)
-    assert len(reading.runs) == 6 and [code for code, _ in reading.notes] == ["equal_logs"]
-
-
 COPIED = [value + noise / 7 for value in (3.2, 3.17) for noise in [*NOISE[:3]] * 2]
 
 

@@ -186,8 +186,7 @@ def archive(results: Folder, out: Path) -> None:
     written = archive_study(loaded, out)
     if loaded.unfinished:
         print(f"skipped: {plural(len(loaded.unfinished), 'unfinished trial')}")
-    size = sum(path.stat().st_size for path in written.iterdir())
-    show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
+    show_path(f"archive: {written}")
 
 
 def values(paper: Path, *, check: Path | None = None) -> int:

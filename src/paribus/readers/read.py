@@ -73,10 +73,6 @@ class Reading:
                     longer.facts = run.facts | longer.facts
                     self.copies.append((run.source, longer.source))
                     self.runs.remove(run)
-                    if _may_be_repeated(longer, run):
-                        text = f"{run.source} and {longer.source} are equal and state no seed, so"
-                        text += " they count as one run. Are they two runs of one seed?"
-                        self.notes.append(("equal_logs", text))
                     break
 
 
@@ -109,14 +105,6 @@ def _is_copy(longer: Run, run: Run) -> bool:
     return all(longer.facts[name] == run.facts[name] for name in stated) and all(
         np.array_equal(first[: len(own)], own, equal_nan=True) for first, own in curves
     )
-
-
-def _may_be_repeated(first: Run, second: Run) -> bool:
-    """Return whether two equal runs may be distinct, with no seed and logs of the same type."""
-    is_whole = _length(first) == _length(second) and "seed" not in first.facts
-    paths = [PurePath(run.path) for run in (first, second)]
-    places = {(CHECKPOINT.sub("", str(path.parent)), path.name) for path in paths}
-    return is_whole and len(places) > 1 and paths[0].suffix == paths[1].suffix
 
 
 @cache

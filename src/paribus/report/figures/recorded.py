@@ -50,7 +50,6 @@ STATISTICS = ("mean", "q05", "q25", "q75", "q95")
 FEWEST_IN_PART = 10  # tokens; fuller parts are drawn against another measure
 MOST_PANELS = 12  # of one figure
 MOST_PLACES = 64  # of a curve; of more, such as positions of a window, some are drawn
-LEAST_POINTS_OF_A_LINE = 3  # of what others logged
 TRAIN_LOSS, STEP = "train_loss", "training step"
 LOSS = "held-out loss (nats/token)"
 BUDGETS: dict[Axis, str] = {
@@ -158,8 +157,6 @@ def logged(results: Results) -> list[Figure]:
     figures = []
     for name, by_trial in by_metric.items():
         series = list(by_trial.values())
-        if max(len(steps) for *_, steps, _ in series) < LEAST_POINTS_OF_A_LINE:
-            continue
         metric = results.metrics.get(name)
         label, unit = (metric.label, metric.title) if metric else (readable(name),) * 2
         rows = over_steps(results, series, {name: ""})
