@@ -52,6 +52,8 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     [
         ({"limit": ("none", "1000")}, "limit is"),
         ({"limit": (None, 1000)}, "limit is 1000"),
+        ({"config.data.valid": ("c4", "wiki")}, "evaluate them alike$"),
+        ({"state": ["oom"] * 2 + [""] * 10, "loss": [None] * 2 + LOSSES[2:]}, "exclude.*, or set"),
         ({"matrix_lr": RATES * 2}, "matrix_lr"),
         ({"lr": RATES * 2, "seed": [0] * 12}, "--best-of 'lr'"),
         ({"config.opt.rate": RATES * 2}, "--where 'config.opt.rate=0.1'"),
@@ -63,8 +65,10 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     ],
 )
 def test_what_is_not_equal_is_refused(columns, why):
+    options = {"stopped_early": "ok"} if "state" in columns else {}
+    scores = ["loss", *(columns.keys() & {"eval_loss", "val_bpb"})]
     with pytest.raises(ParibusError, match=why):
-        judge(table(**columns), score=["loss", *(columns.keys() & {"eval_loss", "val_bpb"})])
+        judge(table(**columns), score=scores, **options)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +199,16 @@ def test_a_row_named_by_what_it_summarizes_is_no_run(column, name):
         "evaluation": "n_shot kshot numFewshot eval_iters loss_unit val_loss_unit units"
         " eval_seq_len eval_stride val_fraction split eval_task benchmark n_eval_samples val_steps"
         " val_batches limit_val_batches validation_data dev_set eval.dataset config.eval.batches"
-        " grader n_docs loss_reduction chat_template system_instruction max_new_tokens",
+        " grader n_docs loss_reduction chat_template system_instruction max_new_tokens val_path"
+        " config.data.valid config.validation.files config.evaluation.seq_len config.val.set.name"
+        " config.evaluator.tokens config.eval.ctx_len data.eval_files",
+        "start": "start_step resumed_from config.init_from",
         "environment": "gpu_count acceleratorType GPU-Type torch.version cuda-version slurm_node"
         " SLURM_NODELIST cluster_name dataset_path data_path config.dataset numpy_version nodes"
         " host_name machine_id train_dataset lm_eval_version",
-        "setting": "eval_steps matrix_lr",
-        "option": "config.torch_compile config.hidden_units",
-        "identifier": "evaluation_seed model_name out_dir git_sha task_id",
+        "setting": "config.eval_steps eval_steps matrix_lr ctx_len",
+        "option": "config.torch_compile config.eval_strategy config.val_interval config.eval_loss",
+        "identifier": "evaluation_seed config.eval.seed model_name out_dir git_sha task_id",
         "seed": "config.init_seed run_seed fold",
         "other": "eval_gen_len eval/mean_ep_length val_loss_step num_units eval_interval gpu_memory"
         " val_loss_every model_version test_set_accuracy metric hidden_units",
@@ -236,6 +243,7 @@ def test_a_machine_of_each_arm_is_a_caution(name):
         {"config.log": [f"{k}.log" for k in range(12)], "config.run_number": list(range(12))},
         {"prompt_tokens": [50_000 + k for k in range(12)], "limit": [math.nan] * 12},
         {"config.tokenizer": ["a", "b"] * 6},
+        {"config.eval.path": [f"out/{k}.json" for k in range(12)]},
     ],
 )
 def test_honest_columns_are_no_reason(columns):
@@ -384,10 +392,19 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
         assert verb(*command, *wrong)[0] == 2
 
 
+COPIED_CURVE = {name: own * 3 for name, own in table().items()} | {
+    "step": [step for step in range(3) for _ in LOSSES],
+    "loss": [loss / (step + 1) for step in range(3) for loss in [LOSSES[1], *LOSSES[1:]]],
+}
+
+
 @pytest.mark.parametrize(
     ("data", "options", "code"),
     [
         (table(dropout=(None, 0.1)), {}, "arms_differ"),
+        (table(resumed_from=(None, "step-50")), {}, "also_differ"),
+        (table(start_step=(0, 50)), {}, "budgets_differ"),
+        (COPIED_CURVE, {"step": "step"}, "equal_runs"),
         (table(**{"harness:batch_size": (None, 8)}), {}, "confounded"),
         (table(**{"evaluation:limit": [9.0] * 11 + [None]}), {}, "confounded"),
         (table(loudness=("low", "high")), {}, "also_differ"),
@@ -434,6 +451,8 @@ EPISODES |= {"ep": [0] * 6 + [1] * 6 + [2] * 6, "loss": [k / 7 for k in range(36
     ("data", "says"),
     [
         (SUMMED | {"arm": [*SUMMED["arm"][:-1], "all"], "seed": [*range(12), None]}, "'all'"),
+        (SUMMED | {"seed": [*map(str, SUMMED["seed"][:-1]), "-"]}, "--where 'seed!=-'"),
+        (SUMMED | {"seed": [*SUMMED["seed"][:-1], None]}, "--where 'seed!='"),
         (EPISODES | {"ep": EPISODES["ep"] * 2}, "--item 'ep'"),
         (table(lr=[1 / 300, 1 / 30] * 6), f"lr={1 / 300!r}"),
         (table(task=["arc", "boolq"] * 6, seed=[0, 0, 1, 1, 2, 2] * 2), "--item 'task'"),

@@ -148,13 +148,17 @@ OLMO_CORE = b"""\
     throughput/device/TPS=12,345
 2026-11-20 10:01:00 host:0 INFO [step=2000/5000,epoch=1,eta=1h]
     train/CE loss=2.801
-    eval/lm/CE loss=2.950
+2026-11-20 10:02:00 host:0 INFO Finished lm evals in 3.1 seconds. Metrics:
+    c4_en-validation/CE loss=2.950
 """
 LLMC = b"| sequence length T     | 64                   |\n| val_max_steps | 20 |\ns:0 tel:11.0123\ns:1 trl:10.9 lr:0.0006 norm:0.31\ns:250 tel:3.2901\ns:250 eval:0.2941\ns:500 tel:-nan\n"
 LITGPT = b"""\
+[rank: 0] Seed set to 7
 Epoch 1 | iter 100 step 100 | loss train: 3.456, val: n/a | iter time: 123.45 ms (step) remaining time: 0:01:00
 iter 100: val loss 3.4321, val time: 123.45 ms
 Epoch 1 | iter 200 step 200 | loss train: 3.256, val: 3.432 | iter time: 123.45 ms (step) remaining time: 0:01:00
+iter 200: val loss 3.3324, val time: 123.45 ms
+Saving checkpoint
 Final evaluation | val loss: 3.332 | val ppl: 28.0
 """
 HF_OUTPUT = b"""\

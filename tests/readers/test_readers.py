@@ -107,8 +107,8 @@ LAST: dict[str, dict[str, float]] = {
         "loss": 0.3215,
     },
     "torchtitan": {"loss": 8.12345, "val_loss": 7.2345, "grad_norm": 1.2345},
-    "olmo-core": {"train/CE loss": 2.801, "eval/lm/CE loss": 2.95},
-    "litgpt": {"train_loss": 3.256, "val_loss": 3.332},
+    "olmo-core": {"train/CE loss": 2.801, "c4_en-validation/CE loss": 2.95},
+    "litgpt": {"train_loss": 3.256, "val_loss": 3.3324},
     "tensorboard-csv": {"val_loss": 3.25},
     "inspect-ai": {"match/accuracy": 0.75},
     "lightning": {"train_loss": 3.5, "val_loss": 3.25},
@@ -127,6 +127,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "llmc": {"sequence length": 64, "val_max_steps": 20},
     "torchtitan": {"global_batch_size": 64, "sequence_length": 2048, "planned_steps": 10},
     "hugging-face": {"planned_steps": 2315, "steps": 2200},
+    "litgpt": {"seed": 7},
     "nanogpt": {"seed": 3, "config": CONFIG, "planned_steps": 5000, "tokens_per_iter": 16384},
 }
 
@@ -136,6 +137,15 @@ def test_last_values_of_other_forms(name, tmp_path):
     (run,) = read(written(tmp_path, *EXCERPTS[name])).runs
     assert run.scores == pytest.approx(LAST[name], nan_ok=True)
     assert FACTS.get(name, {}).items() <= run.facts.items()
+    assert len(run.curves.get("val_loss", [])) == 2 or name != "litgpt"
+
+
+@pytest.mark.parametrize(("more", "decides"), [("", "c4_en-validation/CE loss"), ("pile", "")])
+def test_one_evaluation_decides_and_of_several_it_is_asked(more, decides, tmp_path):
+    name, log = EXCERPTS["olmo-core"]
+    more = more and f"    {more}-validation/CE loss=2.5\n"
+    (run,) = runs(tmp_path, name, log + more.encode())
+    assert run.decides == decides
 
 
 def test_a_zero_beside_a_gradient_norm_of_nan_is_nan(tmp_path):

@@ -23,7 +23,7 @@ from paribus.readers.port import Run, Value, as_number, cell_text, is_number
 MOST_VALUES = 4  # of a fact, and arms, that a message names
 LONG_CLIMB = 3  # times the least value; the largest one of a curve's steps
 SIZES = ("parameters", "training_flops")
-KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
+KINDS = ("evaluation", "start", "seed", "environment", "setting", "identifier", "time")
 _NAMES = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
 PATTERNS = {key: re.compile(text, re.IGNORECASE) for key, text in _NAMES.pop("pattern").items()}
 RATE, TIME, TOKENS, SHARE = map(PATTERNS.__getitem__, ("rate", "time", "tokens", "share"))
@@ -38,6 +38,7 @@ PER_TOKEN, PER_BYTE, TOKENIZER = map(PATTERNS.__getitem__, ("per_token", "per_by
 CONCLUSIONS = {
     "evaluation": ("incomparable", "incomparable", "incomparable"),
     "environment": ("equal", "confounded", "varies"),
+    "start": ("defines", "defines", "varies"),
     "setting": ("defines", "defines", "sweep"),
     "along": ("equal", "defines", "varies"),
     "other": ("equal", "defines", "varies"),
@@ -82,17 +83,17 @@ def find_kind(name: str) -> str:
         return "evaluation" if name.startswith(EVALUATION) else "environment"
     *above, last = _parts(name)
     last = SIZE_UNIT.sub("", last)
-    if kinds := [kind for kind in KINDS if last in SETS[kind]]:
-        return kinds[0]
     words, around = ({*re.findall("[a-z]+", text)} for text in (last, " ".join(above)))
-    is_evaluated = bool((words | around) & SETS["evaluated_by"])
-    is_evaluation = is_evaluated and bool(words & SETS["evaluated_what"])
-    if words & SETS["evaluation_word"] or (
-        is_evaluation and not (words | around) & SETS["evaluated_never"]
-    ):
-        return "evaluation"
+    is_option, is_evaluated = SETS["prefix"] & {*above}, (words | around) & SETS["evaluated_by"]
+    is_evaluation = is_evaluated and (is_option or words & SETS["evaluated_what"])
+    is_evaluation = is_evaluation and not (words | around) & SETS["evaluated_never"]
+    kinds = [kind for kind in KINDS if last in SETS[kind]]
+    if kinds and not (is_evaluation and around & SETS["evaluated_by"] and kinds[0] != "seed"):
+        return kinds[0]
     if words & SETS["seed_word"]:  # that of the evaluation makes no replicates of the training
         return "identifier" if is_evaluated else "seed"
+    if is_evaluation or words & SETS["evaluation_word"]:
+        return "evaluation"
     things = words
     if words <= SETS["of_thing"]:  # such as `version`, which belongs to the part above
         things = words | {*re.findall("[a-z]+", "".join(above[-1:]))}
@@ -101,7 +102,7 @@ def find_kind(name: str) -> str:
     for kind in ("setting", "identifier", "time"):
         if words & SETS[f"{kind}_word"]:
             return "along" if kind == "time" and words & SETS["bound"] else kind
-    if SETS["prefix"] & {*above}:
+    if is_option:
         return "option"
     return "along" if words & SETS["along"] else "other"
 
@@ -168,8 +169,12 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
         kind = find_kind(name)
         if _is_outcome(name, kind, arms, is_replicated=is_replicated):
             kind = "other"
-        if kind == "option":  # a value of each run's own is a name of the run
-            is_own = is_replicated and len(values_of(every, name)) == len(every)
+        own = values_of(every, name)  # a value of each run's own is a name of the run
+        is_own = is_replicated and len(own) == len(every)
+        is_output = is_own and len(own) > len(arms) and not is_number(own[0])
+        if kind == "option" or (
+            kind == "evaluation" and is_output and not name.startswith(EVALUATION)
+        ):
             kind = "identifier" if is_own else "setting"
         if find_quantities(name, chain(*values.values())) is not None:
             kind = "evaluation"
@@ -213,7 +218,7 @@ def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_ro
     """
     sets = [set(own) for own in values]
     partly, between, within = CONCLUSIONS.get(kind, ("equal", "varies", "varies"))
-    if len(set().union(*sets)) < 2:
+    if len(set().union(*sets)) < 2 or (kind == "start" and not all(sets)):
         return partly if any(sets) and not all(sets) else "equal"  # an empty cell, or null
     is_known = kind not in ("other", "along")
     if any(len(own) > 1 for own in sets):
@@ -237,8 +242,7 @@ def refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         ways += f" (--best-of '{name}')"
         if fact.kind != "setting":
             ways = f"pass --step '{name}' or --item '{name}' if rows are points of a curve or items"
-        ways += f"; pass --seed '{name}' if it numbers replicates, or --score '{name}' too if it is"
-        ways += " an outcome"
+        ways += f"; pass --seed '{name}' if it numbers replicates, --score '{name}' if an outcome"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
     if PER_TOKEN.search(score) and not PER_BYTE.search(score) and are_other_tokenizers(fact):
         ways = [s for run in chain(*arms.values()) for s in run.scores if PER_BYTE.search(s)]
@@ -250,10 +254,11 @@ def refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         *_, second, first = sorted(by_value, key=lambda value: value is not None)
         why = f"runs of {score} were not evaluated alike: {name} is {fact_text(first)} in "
         why += f"{by_value[first].source} and {fact_text(second)} in {by_value[second].source}"
-        ways = f"evaluate them alike, select some with --where '{name}={cell_text(first)}', or pass"
-        ways += f" --arm '{name}' if it is the change, or --item '{name}' if each run has one row"
-        ways += " per value"
-        raise ParibusError(f"{why}; {ways}", code="incomparable")
+        why += "; evaluate them alike"
+        if any(len(own) > 1 for own in fact.values.values()):
+            why += f", select some with --where '{name}={cell_text(first)}', or pass --arm '{name}'"
+            why += f" if it is the change, or --item '{name}' if each run has one row per value"
+        raise ParibusError(why, code="incomparable")
 
 
 def are_other_tokenizers(fact: Fact) -> bool:

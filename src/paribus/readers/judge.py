@@ -43,7 +43,7 @@ from paribus.readers.facts import (
 )
 from paribus.readers.port import Run, Value, as_number, cell_text, is_number
 from paribus.readers.read import Reading, arm_of, name_arms, read
-from paribus.readers.tables import runs_of
+from paribus.readers.tables import EMPTY, runs_of
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 
@@ -359,7 +359,8 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
     for name in _summaries(by_label, section):
         keys = (section.seed, section.arm, *ROW_NAMES)
         column = next((k for k in keys if name in {run.facts.get(k) for run in runs}), section.arm)
-        why = f"a row called '{name}' seems to summarize other rows"
+        column = section.seed if name in EMPTY else column
+        why = f"a row with {column} '{name}' seems to summarize other rows"
         raise ParibusError(f"{why}; exclude it (--where '{column}!={name}')", code="incomparable")
     return by_label
 
@@ -382,7 +383,7 @@ def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
     """Yield names of rows that seem to summarize others, such as `mean`, `base (avg)` or `all`.
 
     A longer name counts if few rows of the arm have such a name, or if it is the label of one row
-    and contains another label.
+    and contains another label. So does an empty seed, beside others.
     """
     stated = {label: _summarized(label) for label in by_label}
     sizes = {
@@ -391,6 +392,8 @@ def _summaries(by_label: Arms, section: RunsSection) -> Iterator[str]:
     has_seeds = any(seed_of(run, section) for runs in by_label.values() for run in runs)
     for label, runs in by_label.items():
         seeds = [seed_of(run, section) for run in runs]
+        bare = [s for run, s in zip(runs, seeds, strict=True) if s in EMPTY and run.scores]
+        yield from bare[:1] if runs[0].is_row and len(bare) < len(runs) else ()
         for names in (seeds, *([str(run.facts.get(k, "")) for run in runs] for k in ROW_NAMES)):
             matches = {name: _summarized(name)[1] for name in names if _summarized(name)[0]}
             is_few = 2 * sum(name in matches for name in names) < len(runs)
@@ -440,7 +443,6 @@ def select_runs(
     for run in every:
         if "cut" in run.facts and score not in run.scores and not run.is_row:
             run.facts.setdefault(port.NOT_FINISHED, "cut")
-    # A log without a score ended too early.
     empty = [run for run in every if run.is_row and score not in run.scores and not _state(run)]
     arms = _pick(by_label, lambda run: run not in empty)
     if empty:
@@ -470,11 +472,10 @@ def select_runs(
     kept = best
     seeds = Counter((arm, seed_of(run, section)) for arm, runs in kept.items() for run in runs)
     twins = [place for place, n in seeds.items() if place[1] and n > 1]
-    bare_arms = [arm for arm, seed in seeds if not seed and len(kept[arm]) > 1]
+    bare = [arm for arm, seed in seeds if not seed and len(kept[arm]) > 1]
     known = {condition.partition("=")[0] for condition in section.where}.union(known, scores)
     known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
-    is_replicated = not twins and not bare_arms
-    facts = list_facts(kept, known, is_replicated=is_replicated) if all(kept.values()) else []
+    facts = list_facts(kept, known, is_replicated=not (twins or bare)) if all(kept.values()) else []
     label = Fact(section.arm, "arm", {arm: [arm] for arm in kept}, "")  # such as a tokenizer
     findings += check_facts(kept, [*facts, label], score)
     if section.at_step is section.target is None and section.stopped_early != "ok":
@@ -498,16 +499,14 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     every = list(chain(*arms.values()))
     defines = [fact for fact in facts if fact.conclusion == "defines"]
     for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
-        text = (
-            f"The effect of the arm is confounded with that of {fact.name}: {values_by_arm(fact)}."
-        )
-        yield "confounded", f"{text} Either may explain the difference."
+        text = f"The effect of the arm is confounded with that of {fact.name}: "
+        yield "confounded", f"{text}{values_by_arm(fact)}. Either may explain the difference."
     if budgets := [fact for fact in defines if is_budget(fact)][:MOST_VALUES]:
         each = ", ".join(f"{fact.name} ({values_by_arm(fact)})" for fact in budgets)
         text = f"Not equal between arms: {each}. Unless this is the change, the effect of the arm"
         yield "budgets_differ", f"{text} includes it."
     # Of a name that says nothing it is not known whether the arm is meant by it.
-    unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
+    unknown = [f.name for f in defines if f.kind in ("other", "start") and not find_size(f.name)]
     if known := [fact.name for fact in defines if fact.name not in unknown]:
         yield "arms_differ", f"Arms differ in {some(known, 6)}."
     if unknown:
@@ -612,11 +611,12 @@ def _drop_failed(
             text += f", at {name.removesuffix('s')} {ranges[0]}, the others at {ranges[1]}"
             break
     if early:
-        why = f"{text}: {_name(stopped)}; wait until all runs finish, exclude early ends "
-        why += "(--crashed exclude), "
+        why = (
+            f"{text}: {_name(stopped)}; wait for all runs, exclude early ends (--crashed exclude), "
+        )
         step = common_step(every, score)
         why += f"compare all at one step ({step}), " if step else ""
-        why += "pass --stopped-early ok if a budget stopped them as planned, "
+        why += "pass --stopped-early ok if that was planned, " * (section.stopped_early != "ok")
         raise ParibusError(f"{why}or set the score of diverged runs to NaN", code="unfinished")
     text += "; they count, because --stopped-early states that a budget stopped them."
     findings.append(("stopped_by_budget", text))

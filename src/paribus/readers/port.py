@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -102,7 +103,9 @@ class Run:
                 del self.items[name]  # the score is not their mean
         if "train_seconds" in self.curves:
             self.facts.setdefault("train_seconds", self.scores.pop("train_seconds"))
-        self.decides = next((name for name in defaults if name in self.scores), self.decides)
+        matches = [[s for s in self.scores if fnmatchcase(s, name)] for name in defaults]
+        if first := next(filter(None, matches), None):  # several are a choice of the user's
+            self.decides = first[0] if len(first) == 1 else ""
 
 
 class Source:
@@ -186,7 +189,7 @@ class Reader:
     read: Callable[[Source], Iterable[Run]]
     says: str  # a one-line description of the files
     detects: Callable[[Source], bool]  # from the name and the first and last bytes of a file
-    score: tuple[str, ...] = ()  # default scores; the first one that a run has decides
+    score: tuple[str, ...] = ()  # names or patterns (`*/loss`); the first that a run has decides
 
 
 def reader(name: str, **options: Any) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:

@@ -115,9 +115,14 @@ def check_values(
             break
     for arm, own in values.items() if not SHARE.search(score) else ():
         repeats = own.total() - len(own)
-        if repeats >= max(2, own.total() / MOST_VALUES):
-            text = f"{repeats} of {own.total()} values of {score} in {arm} repeat others, such as"
-            yield "equal_runs", f"{text} {own.most_common(1)[0][0]:g}: are runs duplicated?"
+        curves = [run.curves[score] for run in arms[arm] if score in run.curves]
+        curves = [curve for curve in curves if len(np.unique(curve[:, 1])) >= LEAST_EQUAL]
+        is_copied = len({curve.tobytes() for curve in curves}) < len(curves)
+        if repeats >= max(2, own.total() / MOST_VALUES) or (is_copied and repeats):
+            text = f"{repeats} of {own.total()} values of {score} in {arm} repeat others"
+            text += ", along whole curves" * is_copied
+            text += f", such as {own.most_common(1)[0][0]:g}: are runs duplicated?"
+            yield "equal_runs", text
             break
     repeated = []
     for run in every:
