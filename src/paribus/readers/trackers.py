@@ -26,7 +26,6 @@ COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step"
 KEPT = {"global_step": "steps", "max_steps": "planned_steps"}
 KEPT |= {key: key for key in ("train_batch_size", "num_train_epochs", "best_metric")}
 STATUS = {"1": "running", "2": "scheduled", "4": "failed", "5": "killed"}  # 3: finished
-NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as trackio writes them
 DT_FLOAT = 1  # the type of a tensor
 BETWEEN, LEAST, LARGEST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
 DECIDES = ("eval_loss", "val_loss", "eval/loss", "val/loss", "loss")  # the first of a run's
@@ -110,8 +109,8 @@ def trackio(source: Source) -> Iterator[Run]:
         for own, name, step, text in database.execute(rows):
             run = runs.setdefault(own, Run(facts=_facts(name)))
             for metric, value in flatten(as_dict(json.loads(text))).items():
-                number = NUMBERS.get(value, value) if isinstance(value, str) else value
-                if is_number(number) and is_number(step):
+                number = port.as_number(value)  # it writes "NaN" and "Infinity"
+                if number is not None and is_number(step):
                     run.log(metric, step, number)
         configs = f"SELECT {key}, config FROM configs"
         for own, text in database.execute(configs) if key in names["configs"] else ():

@@ -410,8 +410,6 @@ def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
 
 
 def _percent_sd(values: list[float]) -> str:
-    if not values:
-        return numbers.NONE
     return numbers.mean_sd(100 * fmean(values), 100 * stdev(values) if len(values) > 1 else None, 1)
 
 
