@@ -611,9 +611,7 @@ def _drop_failed(
             text += f", at {name.removesuffix('s')} {ranges[0]}, the others at {ranges[1]}"
             break
     if early:
-        why = (
-            f"{text}: {_name(stopped)}; wait for all runs, exclude early ends (--crashed exclude), "
-        )
+        why = f"{text}: {_name(stopped)}; wait for them, exclude early ends (--crashed exclude), "
         step = common_step(every, score)
         why += f"compare all at one step ({step}), " if step else ""
         why += "pass --stopped-early ok if that was planned, " * (section.stopped_early != "ok")
