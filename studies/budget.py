@@ -60,11 +60,10 @@ class Half:
         return base, arm, choice_of(self.table, self.tuned, weights, METRIC).error
 
 
-def change(halves: tuple[Half, Half], arms: list[str]) -> Decided:
+def change(halves: tuple[Half, Half], arms: list[str], seeds: set[int]) -> Decided:
     """Return the change in the mean effect of `arms` from the smaller to the larger budget."""
-    seeds = tuple(sorted(halves[0].seeds & halves[1].seeds))
     (base, arm, error), (later_base, later_arm, later) = (
-        half.effect(arms, seeds) for half in halves
+        half.effect(arms, tuple(sorted(seeds))) for half in halves
     )
     inference = halves[0].results.study.inference
     return macro_contrast(
@@ -88,9 +87,10 @@ REGISTERED = "all cells"
 def changes(short: Path, long: Path) -> dict[str, list[float] | float]:
     """Return the changes and p-values, keyed by treatment and group of cells."""
     halves = Half(load_results(short)), Half(load_results(long))
+    seeds = halves[0].seeds & halves[1].seeds
     found: dict[str, list[float] | float] = {}
     for group, cells in GROUPS.items():
-        of = [change(halves, [name + cell for cell in cells]) for name in TREATMENTS]
+        of = [change(halves, [name + cell for cell in cells], seeds) for name in TREATMENTS]
         p = [one.p_value for one in of]
         if group == REGISTERED:
             p = [float(one) for one in holm(p)]

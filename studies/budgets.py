@@ -17,18 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from budget import Half, change
 from scipy import stats
 
 from paribus import load_results
-from paribus.analysis import Table, analyse
-from paribus.analysis.contrasts import weights_of
-from paribus.analysis.items import Items
 from paribus.analysis.schema import Contrast
-from paribus.analysis.tuning import choice_of, tuned_before
 from paribus.files import write_bytes
-from paribus.results import Results
-from paribus.statistics import Decided, holm, macro_contrast
-from paribus.study import Interaction
+from paribus.statistics import Decided, holm
 
 BUDGETS = (300, 1500, 6000)
 OUTPUTS = {"tied": "", "untied": "-untied"}
@@ -39,45 +34,16 @@ SAME = 0.005  # half a point of accuracy
 TOLERANT, RATES, LOST = ("layernorm", "factor"), ("22", "46", "100"), 0.1
 
 
-class Finished:
-    """A study with its verdict's scores, analysis and tuning."""
-
-    def __init__(self, results: Results) -> None:
-        self.study = results.study
-        self.table, self.analysis = Table.from_results(results.judged), analyse(results)
-        self.tuned = tuned_before(self.table)
-
-    def contrast(self, arm: str, metric: str) -> Contrast:
-        """Return an arm's registered contrast on a metric."""
-        (contrast,) = (c for c in self.analysis.contrasts if (c.arm, c.metric) == (arm, metric))
-        return contrast
-
-    def losses(self, arm: str, seeds: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return [seeds, pages] of the reference and the arm, and the SD of their rates' choice."""
-        reference = self.study.reference(arm)
-        scores = Items(self.table, self.analysis.metrics[LOSS], (reference, arm), seeds).scores()
-        only = Interaction(of=(arm,), than=(self.study.baseline,))
-        weights = {a: w for a, w in weights_of(self.study, only).items() if w}
-        choice = choice_of(self.table, self.tuned, weights, LOSS)
-        (base,), (treated,) = scores[reference], scores[arm]
-        return base, treated, choice.error if choice else 0.0
+def contrast_of(study: Half, arm: str, metric: str) -> Contrast:
+    """Return an arm's registered contrast on a metric."""
+    (contrast,) = (c for c in study.analysis.contrasts if (c.arm, c.metric) == (arm, metric))
+    return contrast
 
 
-def change(short: Finished, long: Finished, arm: str) -> Decided:
+def by_both(short: Half, long: Half, arm: str) -> Decided:
     """Return by how much an arm's effect on the loss is larger after the longer budget."""
-    seeds = set(short.contrast(arm, LOSS).seeds) & set(long.contrast(arm, LOSS).seeds)
-    common = tuple(sorted(seeds))
-    (base, treated, error), (later_base, later, later_error) = (
-        each.losses(arm, common) for each in (short, long)
-    )
-    inference = short.study.inference
-    return macro_contrast(
-        [later_base + treated],
-        [later + base],
-        seed=inference.seed,
-        crossed=inference.crossed,
-        choice=math.hypot(error, later_error),
-    )
+    seeds = (set(contrast_of(study, arm, LOSS).seeds) for study in (short, long))
+    return change((short, long), [arm], set.intersection(*seeds))
 
 
 def with_holm(family: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -95,12 +61,12 @@ def stated(decided: Decided) -> dict[str, Any]:
     return {"change": [decided.mean, interval.low, interval.high], "p": decided.p_value}
 
 
-def by_budget(studies: dict[int, Finished]) -> dict[str, dict[str, Any]]:
+def by_budget(studies: dict[int, Half]) -> dict[str, dict[str, Any]]:
     """Return the changes of each treatment's effect between neighbouring budgets."""
     return with_holm(
         {
             f"{treatment}, {output}, {short} to {long}": stated(
-                change(studies[short], studies[long], treatment + suffix)
+                by_both(studies[short], studies[long], treatment + suffix)
             )
             for short, long in pairwise(BUDGETS)
             if short in studies and long in studies
@@ -109,12 +75,12 @@ def by_budget(studies: dict[int, Finished]) -> dict[str, dict[str, Any]]:
     )
 
 
-def accuracies(studies: dict[int, Finished]) -> dict[str, dict[str, Any]]:
+def accuracies(studies: dict[int, Half]) -> dict[str, dict[str, Any]]:
     """Return LayerNorm's effect on macro accuracy by cell, and whether H0 and H1a hold there."""
     cells = {}
     for (budget, study), (output, suffix) in product(studies.items(), OUTPUTS.items()):
-        accuracy = study.contrast(f"layernorm{suffix}", ACCURACY).decided
-        gradient = study.contrast(f"layernorm{suffix}", GRADIENT).decided
+        accuracy = contrast_of(study, f"layernorm{suffix}", ACCURACY).decided
+        gradient = contrast_of(study, f"layernorm{suffix}", GRADIENT).decided
         assert accuracy and gradient
         inner = accuracy.equivalence_interval
         cells[f"{output}, {budget}"] = stated(accuracy) | {
@@ -128,13 +94,13 @@ def accuracies(studies: dict[int, Finished]) -> dict[str, dict[str, Any]]:
     return cells
 
 
-def lost(study: Finished, arm: str) -> dict[str, dict[int, bool]]:
+def lost(study: Half, arm: str) -> dict[str, dict[int, bool]]:
     """Return by rate and seed whether a run diverged or ended LOST above the arm's best mean."""
     table = study.table
     finals = {
         rate: {
             seed: math.inf if table.events[name, seed].diverged else table.values[name, seed, LOSS]
-            for seed in study.study.seeds
+            for seed in study.results.study.seeds
         }
         for rate, name in ((rate, f"{arm}-{rate}") for rate in RATES)
     }
@@ -149,7 +115,7 @@ def sign_flip_p(differences: np.ndarray) -> float:
     return float(np.mean(np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9))
 
 
-def tolerance(study: Finished) -> dict[str, Any]:
+def tolerance(study: Half) -> dict[str, Any]:
     """Return the seeds lost by arm and rate, and the tests of H1b."""
     counts, tests = {}, {}
     for output, suffix in OUTPUTS.items():
@@ -160,7 +126,7 @@ def tolerance(study: Finished) -> dict[str, Any]:
                 interval = stats.binomtest(n, len(own)).proportion_ci(method="exact")
                 counts[f"{name}, {output}, {rate}"] = [n, len(own), interval.low, interval.high]
         rates = {
-            name: np.array([sum(by[r][s] for r in RATES) for s in study.study.seeds])
+            name: np.array([sum(by[r][s] for r in RATES) for s in study.results.study.seeds])
             for name, by in by_arm.items()
         }
         for name in TOLERANT:
@@ -174,13 +140,13 @@ def main(home: Path) -> dict[str, Any]:
     """Return every analysis whose studies are finished."""
     folders = {n: home / f"budget-{n}" for n in BUDGETS}
     studies = {
-        n: Finished(load_results(folder))
+        n: Half(load_results(folder))
         for n, folder in folders.items()
         if (folder / "verdict.json").exists()
     }
     found: dict[str, Any] = {"by_budget": by_budget(studies), "accuracy": accuracies(studies)}
     if (home / "rate-tolerance" / "verdict.json").exists():
-        found["tolerance"] = tolerance(Finished(load_results(home / "rate-tolerance")))
+        found["tolerance"] = tolerance(Half(load_results(home / "rate-tolerance")))
     return found
 
 

@@ -92,7 +92,7 @@ class Drawing:
         return part if part in self.parts or not self.parts else None
 
     def recorded(self, columns: Iterable[str]) -> Drawing | None:
-        """Return a copy restricted to the parts in `columns`, or None if there are none."""
+        """Return a copy restricted to the parts in `columns`, or None if no part matches."""
         if self.how == "trend":
             return self if self.column in columns else None
         parts = tuple(part for column in columns if (part := self.part_of(column)) is not None)

@@ -72,7 +72,7 @@ class Evidence:
     state: State
 
 
-def stated(says: Decided | None) -> dict[str, Any]:
+def estimate_of(says: Decided | None) -> dict[str, Any]:
     """Return the effect, interval and sample size of a test as keyword arguments of `Answer`.
 
     `low` and `high` are None if there are too few runs for an interval. Without a test, `n` is 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paribus.analysis import Analysis, BudgetState, Contrast, Interacting
-from paribus.decision.evidence import cost_of, gather, stated
+from paribus.decision.evidence import cost_of, estimate_of, gather
 from paribus.decision.hypotheses import supports
 from paribus.decision.reach import needed
 from paribus.decision.rule import Rule
@@ -53,7 +53,7 @@ class Verdicts(list[Verdict]):
             word=word,
             of=interacting.of,
             than=interacting.than,
-            **stated(says),
+            **estimate_of(says),
             p=says.p_value if says and interacting.holm_p is not None else None,
             adjusted_p=interacting.holm_p,
             margin=interacting.margin,
@@ -88,7 +88,7 @@ def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
         label=contrast.declared.label,
         word=word,
         cost=_cost(analysis, contrast.arm, evidence.state.budget) if word == "BETTER" else "",
-        **stated(contrast.decided),
+        **estimate_of(contrast.decided),
         p=contrast.p,
         adjusted_p=contrast.holm_p,
         target=contrast.target,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -307,11 +307,17 @@ def cautions_of_runs(runs: RunsRecord) -> list[Caution]:
     """Return the cautions about the files of finished runs, most severe first."""
     context: Any = SimpleNamespace(analysis=SimpleNamespace(runs=runs))
     conditions = (_unequal, _refused, _notes, _copies, _skipped)
+    return _cautions([kind for kind in CAUTIONS if kind.condition in conditions], context)
+
+
+def _cautions(kinds: Iterable[Kind], context: Context) -> list[Caution]:
+    """Return the cautions of these kinds that apply, most severe first."""
     cautions = [
-        Caution(kind.code, kind.severity, one_line(filled(kind.text, values)))
-        for kind in CAUTIONS
-        if kind.condition in conditions
+        # The values may quote files and their names.
+        Caution(kind.code, kind.severity, one_line(text))
+        for kind in kinds
         for values in kind.condition(context)
+        if (text := filled(kind.text, values))
     ]
     return sorted(cautions, key=lambda caution: -caution.severity)
 
@@ -322,15 +328,8 @@ def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
     for verdict in verdicts:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
         context = Context(analysis, contrast, verdict, wider)
-        cautions = [
-            # The values may quote files and their names.
-            Caution(kind.code, kind.severity, one_line(text))
-            for kind in CAUTIONS
-            if not (kind.judged and verdict.evidence.invalid)
-            for values in kind.condition(context)
-            if (text := filled(kind.text, values))
-        ]
-        each.append(tuple(sorted(cautions, key=lambda caution: -caution.severity)))
+        kinds = [kind for kind in CAUTIONS if not (kind.judged and verdict.evidence.invalid)]
+        each.append(tuple(_cautions(kinds, context)))
     return each
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paribus.analysis import Analysis
-from paribus.decision.evidence import stated
+from paribus.decision.evidence import estimate_of
 from paribus.digests import plain
 from paribus.report.cautions import instead_text, invalid_text, needs_text, why_no_interaction
 from paribus.report.model import Report, secondary_contrasts
@@ -48,7 +48,7 @@ def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
             "label": contrast.declared.label,
             "unit": contrast.declared.unit,
             "better": contrast.declared.better,
-            **stated(contrast.decided),
+            **estimate_of(contrast.decided),
             "p": contrast.p,
             "adjusted_p": contrast.holm_p,
             "why_not": contrast.why_not,

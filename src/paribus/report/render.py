@@ -11,7 +11,7 @@ import jinja2
 from rich.markup import escape
 
 from paribus.report.model import Block, Card, Row
-from paribus.report.sentences import join
+from paribus.report.sentences import environment
 
 WIDTH = 80  # columns of the card
 LONG_LABEL = 34  # characters; longer names stand on a line of their own
@@ -22,16 +22,9 @@ MARKUP = re.compile(r"([\\`*_\[\]<>|#@~&$])")
 
 @cache
 def _environment(autoescape: bool) -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("paribus.report"),
-        autoescape=autoescape,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["listed"] = join
-    environment.filters |= {"plain": _plain, "wrap": _wrap, "rich": escape, "lines": str.splitlines}
-    return environment
+    filters = {"plain": _plain, "wrap": _wrap, "rich": escape, "lines": str.splitlines}
+    environment(autoescape).filters |= filters
+    return environment(autoescape)
 
 
 def fill(template: str, **values: Any) -> str:

@@ -1,4 +1,4 @@
-"""Sentences of the report, rendered from the macros in `templates/sentences.txt`."""
+"""Jinja environments of the report, and sentences from the macros in `templates/sentences.txt`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ def join(words: Sequence[str], most: int = 0) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def environment(autoescape: bool = False) -> jinja2.Environment:
+    """Return the environment of all templates, which escapes values for HTML if `autoescape`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("paribus.report"),
+        autoescape=autoescape,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -40,12 +42,12 @@ def _environment() -> jinja2.Environment:
 
 @cache
 def _macros() -> Any:
-    return _environment().get_template("sentences.txt").module
+    return environment().get_template("sentences.txt").module
 
 
 @cache
 def _template(text: str) -> jinja2.Template:
-    return _environment().from_string(text)
+    return environment().from_string(text)
 
 
 def sentence(macro: str, **values: Any) -> str:
